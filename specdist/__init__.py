@@ -1,0 +1,3 @@
+"""specdist: speculative decoding as a distributed service."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What moves between rooms and between processes: frozen records, standard library only."""
