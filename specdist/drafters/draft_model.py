@@ -1,0 +1,231 @@
+"""The draft model: grows every session's tree best-first, all sessions in one forward pass.
+
+A session first computes what it lacks of the committed tokens (prefill, or the token that
+the target decided otherwise), then its likeliest unexpanded nodes, with tree attention on
+the draft's own cache. Children are ranked by ``log q + lambda * g`` with the target's own
+noise; rules that need draws get them without replacement, from fresh noise, with the number
+of children fixed before they are drawn. Called by the draft worker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specdist.config import SpeculationConfig
+from specdist.drafters.base import DraftSession
+from specdist.drafters.growing_tree import NO_ROW, ROOT
+from specdist.engine.engine import Engine, Rows
+from specdist.protocol.request import SamplingParams
+from specdist.speculation import sampling
+from specdist.speculation.draft_sampling import draw_without_replacement, rank_children
+
+logger = logging.getLogger(__name__)
+EXPAND_WIDTH = 4  # nodes of one session that are expanded in one forward pass
+DRAWN_CHILDREN_BELOW_ROOT = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Work:
+    """One session's part of a forward pass: pending committed tokens, or tree nodes."""
+
+    session: DraftSession
+    rows: Rows
+    nodes: tuple[int, ...]  # nodes whose logits come back; (ROOT,) after the last pending token
+
+
+class DraftModel:
+    """Grows trees with a model; the engine's cache holds a row for every expanded node."""
+
+    name = "draft_model"
+
+    def __init__(self, settings: SpeculationConfig, engine: Engine) -> None:
+        self._settings = settings
+        self._engine = engine
+
+    def attach(self, session: DraftSession) -> None:
+        """Give the session a sequence in the cache when the model can hold it."""
+        if session.committed_len >= self._engine.max_model_len:
+            return
+        sequence = self._engine.open(session.request.session_id, session.tokens)
+        session.tokens = sequence.tokens
+        session.sequence = sequence
+        self._engine.attach_prefix(sequence)
+
+    def detach(self, session: DraftSession) -> None:
+        """Go on without the model for this session; its memory is free again."""
+        if session.sequence is not None:
+            session.tokens = list(session.tokens)
+            session.sequence = None
+            session.tree.clear()
+            self._engine.close(session.request.session_id)
+
+    def commit(self, session: DraftSession, tokens: Sequence[int]) -> None:
+        """Append committed tokens, re-root the tree and keep the surviving KV."""
+        tree, sequence = session.tree, session.sequence
+        path = tree.follow(tokens)
+        session.tokens.extend(tokens)
+        session.nonce += 1
+        survives = len(path) == len(tokens) and not session.draws
+        rows = []
+        for node in path:
+            if tree.rows[node] == NO_ROW:
+                break
+            rows.append(tree.rows[node])
+        if survives:
+            tree.reroot(path[-1])
+        else:
+            tree.clear()
+            session.draft_rows.clear()
+        if sequence is None:
+            return
+        kept_rows = sorted(row for row in tree.rows if row != NO_ROW)
+        self._engine.settle(sequence, rows, kept_rows)
+        tree.renumber_rows(kept_rows)
+        if len(session.tokens) >= self._engine.max_model_len:
+            self.detach(session)
+
+    def is_complete(self, session: DraftSession, max_nodes: int, max_depth: int) -> bool:
+        """Whether another forward pass could not improve the best ``max_nodes`` nodes."""
+        if session.sequence is None:
+            return True
+        tree = session.tree
+        if self._pending(session) or not tree.root_expanded:
+            return False
+        if session.draws:
+            return not self._drawable(session)
+        frontier = tree.frontier(1, max_depth - 1, session.limits.min_score)
+        if not frontier:
+            return True
+        best = tree.best(max_nodes, max_depth)
+        return len(best) >= max_nodes and tree.scores[frontier[0]] <= min(
+            tree.scores[i] for i in best
+        )
+
+    def work_for(self, session: DraftSession, max_rows: int, max_depth: int) -> Work | None:
+        """The session's part of the next forward pass, at most ``max_rows`` rows."""
+        sequence = session.sequence
+        if sequence is None or max_rows < 1:
+            return None
+        pending = self._pending(session)[:max_rows]
+        if pending:
+            parents = list(range(-1, len(pending) - 1))
+            last = sequence.num_computed + len(pending) == len(session.tokens)
+            rows = Rows(sequence, pending, parents, [len(pending) - 1] if last else [])
+            return Work(session, rows, (ROOT,) if last else ())
+        nodes = self._nodes_to_expand(session, min(max_rows, EXPAND_WIDTH), max_depth)
+        if not nodes:
+            return None
+        place = {node: len(sequence.region_tokens) + i for i, node in enumerate(nodes)}
+        tree = session.tree
+        parents = []
+        for node in nodes:
+            parent = tree.parents[node]
+            parents.append(ROOT if parent == ROOT else place.get(parent, tree.rows[parent]))
+        tokens = [tree.tokens[node] for node in nodes]
+        return Work(
+            session, Rows(sequence, tokens, parents, list(range(len(nodes)))), tuple(nodes)
+        )
+
+    def forward(self, batch: Sequence[Work]) -> None:
+        """One forward pass; adds the children that it reveals to the trees."""
+        first_row = [len(work.rows.seq.region_tokens) for work in batch]
+        logits = self._engine.forward([work.rows for work in batch])
+        for work, first, rows in zip(batch, first_row, logits, strict=True):
+            self._absorb(work, first, rows)
+
+    def _absorb(self, work: Work, first_row: int, logits: Tensor) -> None:
+        session, tree = work.session, work.session.tree
+        if work.nodes in ((), (ROOT,)):
+            self._engine.settle(work.rows.seq, list(range(len(work.rows.tokens))))
+        else:
+            for i, node in enumerate(work.nodes):
+                tree.rows[node] = first_row + i
+        if not work.nodes:
+            return
+        try:
+            self._add_children(session, work.nodes, logits)
+        except FloatingPointError as error:
+            logger.warning("%s: drafting stops: %s", session.request.session_id, error)
+            self.detach(session)
+
+    def _add_children(
+        self, session: DraftSession, nodes: tuple[int, ...], logits: Tensor
+    ) -> None:
+        tree = session.tree
+        paths = [self._path_tokens(session, node) for node in nodes]
+        log_q = sampling.log_probs(logits, session.sampling, paths)
+        for node in nodes:
+            if node == ROOT:
+                tree.root_expanded = True
+            else:
+                tree.expanded[node] = True
+        if session.draws:
+            self._draw(session, nodes, log_q)
+            return
+        positions = [session.committed_len + len(path) for path in paths]
+        trust = self._noise_trust(session)
+        ids, _, scores = rank_children(
+            log_q, session.noise, positions, trust, session.limits.max_children
+        )
+        chances = torch.softmax(scores, dim=-1) if trust else log_q.gather(1, ids).exp()
+        for node, tokens, chance in zip(nodes, ids.tolist(), chances.tolist(), strict=True):
+            above = 1.0 if node == ROOT else tree.scores[node]
+            for token, c in zip(tokens, chance, strict=True):
+                if c > 0.0 and math.isfinite(c):
+                    tree.add(node, token, above * c)
+
+    def _draw(self, session: DraftSession, nodes: tuple[int, ...], log_q: Tensor) -> None:
+        for node, row in zip(nodes, log_q, strict=True):
+            count = self._num_drawn(session, node)
+            drawn, draft_row = draw_without_replacement(
+                row, count, session.noise, session.committed_len, session.nonce, node
+            )
+            session.draft_rows[node] = draft_row
+            above = 1.0 if node == ROOT else session.tree.scores[node]
+            for token in drawn:
+                session.tree.add(node, token, above * math.exp(float(row[token])))
+
+    def _num_drawn(self, session: DraftSession, node: int) -> int:
+        """How many children a node gets, decided before any is drawn."""
+        wide = session.limits.max_children
+        wanted = wide if node == ROOT else min(wide, DRAWN_CHILDREN_BELOW_ROOT)
+        return min(wanted, session.limits.max_nodes - len(session.tree))
+
+    def _drawable(self, session: DraftSession) -> list[int]:
+        if self._num_drawn(session, 0) < 1:
+            return []
+        return session.tree.frontier(1, session.limits.max_depth - 1)
+
+    def _nodes_to_expand(self, session: DraftSession, limit: int, max_depth: int) -> list[int]:
+        if session.draws:
+            return self._drawable(session)
+        return session.tree.frontier(limit, max_depth - 1, session.limits.min_score)
+
+    def _pending(self, session: DraftSession) -> list[int]:
+        assert session.sequence is not None
+        return session.tokens[session.sequence.num_computed :]
+
+    def _path_tokens(self, session: DraftSession, node: int) -> tuple[int, ...]:
+        tokens: list[int] = []
+        while node != ROOT:
+            tokens.append(session.tree.tokens[node])
+            node = session.tree.parents[node]
+        return tuple(reversed(tokens))
+
+    def _noise_trust(self, session: DraftSession) -> float:
+        if session.request.sampling.temperature == 0.0:
+            return 0.0
+        return self._settings.temperature_scale
+
+
+def draft_params(params: SamplingParams) -> SamplingParams:
+    """The draft's sampling: the request's own, but greedy ranks by the untempered law."""
+    if params.temperature:
+        return params
+    return dataclasses.replace(params, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)
