@@ -1,0 +1,42 @@
+# make serve | make test: from a fresh clone, with nothing but python3 (3.11 or newer).
+# PIP_ARGS reaches pip: on Linux without a GPU, add the index of PyTorch's CPU builds.
+VENV ?= .venv
+PYTHON ?= python3
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+PY := $(VENV)/bin/python
+INSTALL := $(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+
+.PHONY: serve test lint types proto clean
+
+serve: $(VENV)/.installed  ## everything to serve the demo pair, then serve it
+	$(VENV)/bin/specdist models pull demo
+	$(PY) -m deployments.launch
+
+test: $(VENV)/.installed-dev  ## everything to run the tests, then run them
+	$(VENV)/bin/specdist models pull demo
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev  ## style and format
+	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.installed-dev  ## types of the pure rooms
+	$(VENV)/bin/mypy
+
+proto: $(VENV)/.installed-dev  ## generate the gRPC code anew
+	$(PY) -m grpc_tools.protoc -Ispecdist/api/generated=proto --python_out=. --grpc_python_out=. proto/specdist.proto
+
+clean:  ## caches and build outputs; the virtual environment and the models stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis; find specdist deployments tests -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp is written when its step is complete: a broken step is done again, a complete one is not.
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specdist needs Python 3.11 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV) && touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.made
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) -e . && touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) -e '.[dev]' && touch $@
