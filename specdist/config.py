@@ -122,7 +122,7 @@ class SpeculationConfig:
     draft_ahead: bool = True  # grow the tree while the target verifies
     draft_ahead_nodes: int = 16  # nodes grown beyond what was offered
     max_wait_s: float = 0.25  # the target never waits longer for candidates on their way
-    temperature_scale: float = 1.0  # noise trust lambda at start; fitted online
+    noise_trust: float = 1.0  # lambda in log q + lambda * noise at start; fitted online
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, MODES)
@@ -131,7 +131,7 @@ class SpeculationConfig:
         for name in ("num_speculative_tokens", "max_tree_nodes", "max_children", "ngram_min"):
             _at_least(name, getattr(self, name), 1)
         _at_least("ngram_max", self.ngram_max, self.ngram_min)
-        for name in ("draft_ahead_nodes", "max_wait_s", "temperature_scale"):
+        for name in ("draft_ahead_nodes", "max_wait_s", "noise_trust"):
             _at_least(name, getattr(self, name), 0)
 
 

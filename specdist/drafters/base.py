@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from torch import Tensor
+
 from specdist.config import SpeculationConfig
 from specdist.drafters.growing_tree import GrowingTree
 from specdist.engine.sequence import Sequence as EngineSequence
 from specdist.protocol.candidates import DraftRow
 from specdist.protocol.request import SessionRequest
 from specdist.speculation.noise import Noise
-from specdist.speculation.rules import RuleInfo
+from specdist.speculation.rules.registry import RuleInfo
 from specdist.speculation.sampling import SamplingState
 
 
@@ -66,10 +68,11 @@ class DraftSession:
     sequence: EngineSequence | None = None  # None: no model drafts for this session
     tree: GrowingTree = field(default_factory=GrowingTree)
     draft_rows: dict[int, DraftRow] = field(default_factory=dict)
+    root_law: Tensor | None = None  # log q at the root, to learn the trust in the noise from
     early: dict[int, tuple[int, ...]] = field(default_factory=dict)  # verdicts behind a gap
     offered_score: float | None = None  # expected tokens of what was offered for this root
     usual_score: float = 0.0  # running mean of the above
-    nonce: int = 0  # makes every draw of the rules that draw independent
+    num_draws: int = 0  # makes every draw of the rules that draw independent
     last_active_s: float = 0.0
 
     @property

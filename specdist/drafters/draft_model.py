@@ -2,35 +2,29 @@
 
 A session first computes what it lacks of the committed tokens (prefill, or the token that
 the target decided otherwise), then its likeliest unexpanded nodes, with tree attention on
-the draft's own cache. Children are ranked by ``log q + lambda * g`` with the target's own
-noise; rules that need draws get them without replacement, from fresh noise, with the number
-of children fixed before they are drawn. Called by the draft worker.
+the draft's own cache. ``ranking`` turns the logits into children. Called by the draft worker.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from specdist.config import SpeculationConfig
 from specdist.drafters.base import DraftSession
 from specdist.drafters.growing_tree import NO_ROW, ROOT
-from specdist.engine.engine import Engine, Rows
-from specdist.protocol.request import SamplingParams
-from specdist.speculation import sampling
-from specdist.speculation.draft_sampling import draw_without_replacement, rank_children
+from specdist.drafters.ranking import ChildRanking
+from specdist.engine.engine import Engine
+from specdist.engine.sequence import Rows, chain_rows
 
 logger = logging.getLogger(__name__)
 EXPAND_WIDTH = 4  # nodes of one session that are expanded in one forward pass
-DRAWN_CHILDREN_BELOW_ROOT = 2
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Work:
     """One session's part of a forward pass: pending committed tokens, or tree nodes."""
 
@@ -44,9 +38,15 @@ class DraftModel:
 
     name = "draft_model"
 
-    def __init__(self, settings: SpeculationConfig, engine: Engine) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: SpeculationConfig,
+        engine: Engine,
+        on_trouble: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._engine = engine
+        self._on_trouble = on_trouble
+        self._ranking = ChildRanking(settings)
 
     def attach(self, session: DraftSession) -> None:
         """Give the session a sequence in the cache when the model can hold it."""
@@ -68,9 +68,10 @@ class DraftModel:
     def commit(self, session: DraftSession, tokens: Sequence[int]) -> None:
         """Append committed tokens, re-root the tree and keep the surviving KV."""
         tree, sequence = session.tree, session.sequence
+        self._ranking.learn(session, tokens)
         path = tree.follow(tokens)
         session.tokens.extend(tokens)
-        session.nonce += 1
+        session.root_law = None
         survives = len(path) == len(tokens) and not session.draws
         rows = []
         for node in path:
@@ -114,9 +115,8 @@ class DraftModel:
             return None
         pending = self._pending(session)[:max_rows]
         if pending:
-            parents = list(range(-1, len(pending) - 1))
             last = sequence.num_computed + len(pending) == len(session.tokens)
-            rows = Rows(sequence, pending, parents, [len(pending) - 1] if last else [])
+            rows = chain_rows(sequence, pending, [len(pending) - 1] if last else [])
             return Work(session, rows, (ROOT,) if last else ())
         nodes = self._nodes_to_expand(session, min(max_rows, EXPAND_WIDTH), max_depth)
         if not nodes:
@@ -128,9 +128,7 @@ class DraftModel:
             parent = tree.parents[node]
             parents.append(ROOT if parent == ROOT else place.get(parent, tree.rows[parent]))
         tokens = [tree.tokens[node] for node in nodes]
-        return Work(
-            session, Rows(sequence, tokens, parents, list(range(len(nodes)))), tuple(nodes)
-        )
+        return Work(session, Rows(sequence, tokens, parents, list(range(len(nodes)))), tuple(nodes))
 
     def forward(self, batch: Sequence[Work]) -> None:
         """One forward pass; adds the children that it reveals to the trees."""
@@ -149,56 +147,14 @@ class DraftModel:
         if not work.nodes:
             return
         try:
-            self._add_children(session, work.nodes, logits)
+            self._ranking.add_children(session, work.nodes, logits)
         except FloatingPointError as error:
             logger.warning("%s: drafting stops: %s", session.request.session_id, error)
+            self._on_trouble("nan")
             self.detach(session)
 
-    def _add_children(
-        self, session: DraftSession, nodes: tuple[int, ...], logits: Tensor
-    ) -> None:
-        tree = session.tree
-        paths = [self._path_tokens(session, node) for node in nodes]
-        log_q = sampling.log_probs(logits, session.sampling, paths)
-        for node in nodes:
-            if node == ROOT:
-                tree.root_expanded = True
-            else:
-                tree.expanded[node] = True
-        if session.draws:
-            self._draw(session, nodes, log_q)
-            return
-        positions = [session.committed_len + len(path) for path in paths]
-        trust = self._noise_trust(session)
-        ids, _, scores = rank_children(
-            log_q, session.noise, positions, trust, session.limits.max_children
-        )
-        chances = torch.softmax(scores, dim=-1) if trust else log_q.gather(1, ids).exp()
-        for node, tokens, chance in zip(nodes, ids.tolist(), chances.tolist(), strict=True):
-            above = 1.0 if node == ROOT else tree.scores[node]
-            for token, c in zip(tokens, chance, strict=True):
-                if c > 0.0 and math.isfinite(c):
-                    tree.add(node, token, above * c)
-
-    def _draw(self, session: DraftSession, nodes: tuple[int, ...], log_q: Tensor) -> None:
-        for node, row in zip(nodes, log_q, strict=True):
-            count = self._num_drawn(session, node)
-            drawn, draft_row = draw_without_replacement(
-                row, count, session.noise, session.committed_len, session.nonce, node
-            )
-            session.draft_rows[node] = draft_row
-            above = 1.0 if node == ROOT else session.tree.scores[node]
-            for token in drawn:
-                session.tree.add(node, token, above * math.exp(float(row[token])))
-
-    def _num_drawn(self, session: DraftSession, node: int) -> int:
-        """How many children a node gets, decided before any is drawn."""
-        wide = session.limits.max_children
-        wanted = wide if node == ROOT else min(wide, DRAWN_CHILDREN_BELOW_ROOT)
-        return min(wanted, session.limits.max_nodes - len(session.tree))
-
     def _drawable(self, session: DraftSession) -> list[int]:
-        if self._num_drawn(session, 0) < 1:
+        if self._ranking.num_drawn(session, 0) < 1:
             return []
         return session.tree.frontier(1, session.limits.max_depth - 1)
 
@@ -210,22 +166,3 @@ class DraftModel:
     def _pending(self, session: DraftSession) -> list[int]:
         assert session.sequence is not None
         return session.tokens[session.sequence.num_computed :]
-
-    def _path_tokens(self, session: DraftSession, node: int) -> tuple[int, ...]:
-        tokens: list[int] = []
-        while node != ROOT:
-            tokens.append(session.tree.tokens[node])
-            node = session.tree.parents[node]
-        return tuple(reversed(tokens))
-
-    def _noise_trust(self, session: DraftSession) -> float:
-        if session.request.sampling.temperature == 0.0:
-            return 0.0
-        return self._settings.temperature_scale
-
-
-def draft_params(params: SamplingParams) -> SamplingParams:
-    """The draft's sampling: the request's own, but greedy ranks by the untempered law."""
-    if params.temperature:
-        return params
-    return dataclasses.replace(params, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)

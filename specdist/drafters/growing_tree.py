@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 ROOT = -1
 NO_ROW = -1
+Features = tuple[float, ...]
 
 
 class GrowingTree:
@@ -28,6 +29,7 @@ class GrowingTree:
         self.depths: list[int] = []
         self.rows: list[int] = []  # index in the engine's speculative region, NO_ROW: not computed
         self.expanded: list[bool] = []
+        self.features: list[Features | None] = []  # what the score was estimated from
         self.root_expanded = False
         self._child: dict[tuple[int, int], int] = {}
 
@@ -38,13 +40,14 @@ class GrowingTree:
         """Forget every node."""
         self.__init__()  # type: ignore[misc]
 
-    def add(self, parent: int, token: int, score: float) -> int:
+    def add(self, parent: int, token: int, score: float, features: Features | None = None) -> int:
         """Add a child, or raise the score of the one that is there; returns its index."""
         limit = 1.0 if parent == ROOT else self.scores[parent]
         score = min(score, limit)
         node = self._child.get((parent, token))
         if node is not None:
             self.scores[node] = max(self.scores[node], score)
+            self.features[node] = self.features[node] or features
             return node
         node = len(self.tokens)
         self.tokens.append(token)
@@ -53,6 +56,7 @@ class GrowingTree:
         self.depths.append(1 if parent == ROOT else self.depths[parent] + 1)
         self.rows.append(NO_ROW)
         self.expanded.append(False)
+        self.features.append(features)
         self._child[parent, token] = node
         return node
 
@@ -114,13 +118,13 @@ class GrowingTree:
                 new_index[i] = len(kept)
                 kept.append(i)
         root_expanded = self.expanded[node]
-        old = (self.tokens, self.parents, self.scores, self.rows, self.expanded)
+        tokens, parents, scores, features = self.tokens, self.parents, self.scores, self.features
+        rows, expanded = self.rows, self.expanded
         self.clear()
         self.root_expanded = root_expanded
         for i in kept:
-            parent = new_index[old[1][i]]
-            fresh = self.add(parent, old[0][i], old[2][i] / scale)
-            self.rows[fresh], self.expanded[fresh] = old[3][i], old[4][i]
+            fresh = self.add(new_index[parents[i]], tokens[i], scores[i] / scale, features[i])
+            self.rows[fresh], self.expanded[fresh] = rows[i], expanded[i]
         return kept
 
     def renumber_rows(self, kept_rows: Sequence[int]) -> None:

@@ -10,12 +10,9 @@ from collections.abc import Sequence
 
 from specdist.config import SpeculationConfig
 from specdist.drafters.base import DraftSession
-from specdist.drafters.growing_tree import ROOT
+from specdist.drafters.growing_tree import ROOT, Features
 from specdist.drafters.ngram import NgramIndex
-
-FIRST_GUESS = 0.3  # chance that the first token holds before anything is learnt
-CONTINUATION = 0.8  # chance that a continuation that has held so far goes on
-SMOOTHING = 0.05
+from specdist.speculation.acceptance import NGRAM_PRIOR, Calibrator, ngram_features
 
 
 class PromptLookup:
@@ -26,17 +23,18 @@ class PromptLookup:
     def __init__(self, settings: SpeculationConfig) -> None:
         self._settings = settings
         self._indexes: dict[str, NgramIndex] = {}
-        self._proposed: dict[str, tuple[int, int]] = {}  # session -> (first token, match length)
-        self._hit_rate: dict[int, float] = {}
+        self._proposed: dict[str, tuple[list[int], Features]] = {}
+        self._calibrator = Calibrator(prior=NGRAM_PRIOR)
 
     def committed(self, session: DraftSession, tokens: Sequence[int]) -> None:
-        """Extend the session's index and learn whether the last proposal held."""
-        session_id = session.request.session_id
-        proposed = self._proposed.pop(session_id, None)
-        if proposed is not None and tokens:
-            token, size = proposed
-            rate = self._hit_rate.get(size, FIRST_GUESS)
-            self._hit_rate[size] = rate + SMOOTHING * (float(token == tokens[0]) - rate)
+        """Extend the session's index and learn how far the last proposal held."""
+        proposed = self._proposed.pop(session.request.session_id, None)
+        if proposed is not None:
+            continuation, features = proposed
+            for depth, (guess, token) in enumerate(zip(continuation, tokens, strict=False), 1):
+                self._calibrator.observe(depth, features, guess == token)
+                if guess != token:
+                    break
         self._index(session)
 
     def propose(self, session: DraftSession) -> None:
@@ -46,11 +44,12 @@ class PromptLookup:
         found, size = self._index(session).propose(session.limits.max_depth)
         if not found:
             return
-        self._proposed[session.request.session_id] = (found[0], size)
-        node, score = ROOT, self._hit_rate.get(size, FIRST_GUESS)
-        for token in found:
+        features = ngram_features(size, 1)
+        self._proposed[session.request.session_id] = (found, features)
+        node, score = ROOT, 1.0
+        for depth, token in enumerate(found, 1):
+            score *= self._calibrator.probability(depth, features)
             node = session.tree.add(node, token, score)
-            score *= CONTINUATION
 
     def forget(self, session: DraftSession) -> None:
         """Drop what is kept for the session."""

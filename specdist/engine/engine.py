@@ -53,12 +53,13 @@ class Engine:
         """Register a session; nothing is computed or reserved yet."""
         if session_id in self._sequences:
             raise InternalError(f"session {session_id!r} is open already")
-        self._check_prompt(tokens)
+        self.check_prompt(tokens)
         seq = Sequence(session_id, list(tokens))
         self._sequences[session_id] = seq
         return seq
 
-    def _check_prompt(self, tokens: Items[int]) -> None:
+    def check_prompt(self, tokens: Items[int]) -> None:
+        """Raise InvalidRequestError if these tokens can never be a session; any thread."""
         if not tokens:
             raise InvalidRequestError("prompt must hold at least 1 token, got 0", param="prompt")
         wrong = next((t for t in tokens if not 0 <= t < self.num_embeddings), None)
