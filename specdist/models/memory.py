@@ -1,11 +1,13 @@
 """How much memory a model needs on its device, from its config and file headers.
 
-An estimate made before anything is loaded: weights, and KV cache bytes for each token.
-Knows no pair. Called by ``specdist check``.
+An estimate made before anything is loaded: weights, and the KV cache that the engine
+would set aside by its own rule. Knows no pair. Called by ``specdist check``.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,6 @@ from specdist.config import EngineConfig
 from specdist.errors import ModelError
 from specdist.models.checkpoint import read_json, read_tensors, text_config
 from specdist.models.pair import context_length
-
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 4}  # auto: at most float32
-MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -36,25 +35,40 @@ class MemoryNeed:
 
 def memory_need(folder: Path, config: EngineConfig) -> MemoryNeed:
     """What this model needs with these settings; raises ModelError when it cannot fit."""
-    size = DTYPE_BYTES[config.dtype]
-    tensors = read_tensors(folder)
-    weights = sum(tensor.num_elements for tensor in tensors.values()) * size
+    import torch
+
+    from specdist.engine.dtypes import resolve_dtype
+    from specdist.engine.memory import free_bytes, num_blocks_for
+
+    device = torch.device(config.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device {config.device!r}: this machine has no CUDA device")
+    size = resolve_dtype(config.dtype, device).itemsize
+    weights = sum(tensor.num_elements for tensor in read_tensors(folder).values()) * size
     per_token = _kv_elements_per_token(folder) * size
-    free = free_bytes(config.device)
-    kv_cache = config.kv_cache_bytes or int(config.kv_cache_fraction * max(free - weights, 0))
-    need = MemoryNeed(weights, per_token, kv_cache, kv_cache // per_token, free)
-    if need.total_bytes > free:
-        raise ModelError(
-            f"{folder} needs {_gib(weights)} for weights and {_gib(kv_cache)} for its KV cache, "
-            f"{config.device} has {_gib(free)} free"
-        )
     longest = context_length(folder, config.max_model_len)
+    free = free_bytes(device)
+    budget = config.kv_cache_bytes or int(config.kv_cache_fraction * max(free - weights, 0))
+    settings = dataclasses.replace(config, kv_cache_bytes=max(budget, 1))
+    num_blocks = num_blocks_for(settings, per_token * config.block_size, longest, device)
+    num_tokens = num_blocks * config.block_size
+    need = MemoryNeed(weights, per_token, num_tokens * per_token, num_tokens, free)
+    _check_room(folder, config, need, longest)
+    return need
+
+
+def _check_room(folder: Path, config: EngineConfig, need: MemoryNeed, longest: int) -> None:
+    kv_cache = _gib(need.kv_cache_bytes)
+    if need.total_bytes > need.free_bytes:
+        raise ModelError(
+            f"{folder} needs {_gib(need.weights_bytes)} for weights and {kv_cache} for its KV "
+            f"cache, {config.device} has {_gib(need.free_bytes)} free"
+        )
     if need.num_kv_tokens < longest and config.max_model_len is not None:
         raise ModelError(
-            f"{folder}: the KV cache of {_gib(kv_cache)} holds {need.num_kv_tokens} tokens, "
+            f"{folder}: the KV cache of {kv_cache} holds {need.num_kv_tokens} tokens, "
             f"max_model_len is {longest}"
         )
-    return need
 
 
 def _kv_elements_per_token(folder: Path) -> int:
@@ -65,25 +79,11 @@ def _kv_elements_per_token(folder: Path) -> int:
     return 2 * _positive(config, "num_hidden_layers") * int(kv_heads) * int(head_dim)
 
 
-def _positive(config: Any, name: str) -> int:
+def _positive(config: Mapping[str, Any], name: str) -> int:
     value = config.get(name)
     if not isinstance(value, int) or value < 1:
         raise ModelError(f"config.json: {name} must be at least 1, got {value!r}")
     return value
-
-
-def free_bytes(device: str) -> int:
-    """Memory that is free on a device now."""
-    if device.startswith("cuda"):
-        import torch
-
-        if not torch.cuda.is_available():
-            raise ModelError(f"device {device!r}: this machine has no CUDA device")
-        return int(torch.cuda.mem_get_info(device)[0])
-    for line in MEMINFO.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise ModelError(f"{MEMINFO} does not say MemAvailable")
 
 
 def _gib(num_bytes: int) -> str:

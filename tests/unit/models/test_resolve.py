@@ -80,19 +80,28 @@ def test_demo_target_speaks_its_own_tokens(demo_target_folder: Path) -> None:
     assert tokenizer.id_to_token(2) == "<|im_end|>"
 
 
+TEN_BLOCKS = 10 * 16 * 46_080  # bytes
+
+
 def test_memory_of_the_demo_target(demo_target_folder: Path) -> None:
-    need = memory_need(demo_target_folder, EngineConfig(dtype="float32", kv_cache_bytes=46_080_000))
-    assert need.kv_bytes_per_token == 2 * 30 * 3 * 64 * 4
-    assert need.num_kv_tokens == 1000
+    need = memory_need(
+        demo_target_folder, EngineConfig(dtype="float32", kv_cache_bytes=TEN_BLOCKS + 1)
+    )
+    assert need.kv_bytes_per_token == 2 * 30 * 3 * 64 * 4 == 46_080
+    assert (need.num_kv_tokens, need.kv_cache_bytes) == (160, TEN_BLOCKS)
     assert need.weights_bytes == 134_515_008 * 4
 
 
 def test_kv_cache_too_small_for_the_wanted_length(demo_target_folder: Path) -> None:
-    config = EngineConfig(dtype="float32", kv_cache_bytes=46_080_000, max_model_len=2000)
-    with pytest.raises(ModelError, match="holds 1000 tokens, max_model_len is 2000"):
+    config = EngineConfig(dtype="float32", kv_cache_bytes=TEN_BLOCKS, max_model_len=200)
+    with pytest.raises(ModelError, match="holds 160 tokens, max_model_len is 200"):
         memory_need(demo_target_folder, config)
 
 
-def test_more_than_the_device_has_is_refused(demo_target_folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"cpu has .* free"):
-        memory_need(demo_target_folder, EngineConfig(kv_cache_bytes=1 << 50))
+def test_more_than_the_device_has_is_refused(
+    demo_target_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specdist.engine.memory.free_bytes", lambda device: 600_000_000)
+    config = EngineConfig(dtype="float32", kv_cache_bytes=100_000_000)
+    with pytest.raises(ModelError, match=r"0\.50 GiB for weights.* cpu has 0\.56 GiB free"):
+        memory_need(demo_target_folder, config)
