@@ -17,6 +17,7 @@ from typing import cast
 from specdist.api.accounting import Accounting, AnswerTotals
 from specdist.api.backend import Backend
 from specdist.api.detokenizer import Detokenizer
+from specdist.api.error_map import known_error
 from specdist.api.model_card import ModelCard
 from specdist.api.stop import StopMatcher
 from specdist.api.validation import PreparedRequest
@@ -150,7 +151,7 @@ async def text_deltas(
     ends_at = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
     deltas = cast(AsyncGenerator[TokenDelta, None], backend.generate(request.generation))
     async with aclosing(deltas):
-        while (delta := await _next_delta(deltas, ends_at)) is not None:
+        while (delta := await _next_delta(deltas, ends_at, request.request_id)) is not None:
             shown = answer.push(delta)
             if answer.finish_reason is not None:
                 await deltas.aclose()  # its resources are free before the client knows
@@ -161,13 +162,16 @@ async def text_deltas(
 
 
 async def _next_delta(
-    deltas: AsyncGenerator[TokenDelta, None], ends_at: float | None
+    deltas: AsyncGenerator[TokenDelta, None], ends_at: float | None, request_id: str
 ) -> TokenDelta | None:
-    """The next delta, or None when there is none; DeadlineError when it comes too late."""
+    """The next delta, or None when there is none; DeadlineError when it comes too late.
+
+    The boundary to the backend: what it raises that is none of ours is logged and hidden.
+    """
     try:
         async with asyncio.timeout_at(ends_at) as limit:
             return await anext(deltas, None)
-    except TimeoutError:
-        if limit.expired():
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
             raise DeadlineError("the deadline of this request has passed") from None
-        raise
+        raise known_error(error, request_id) from None

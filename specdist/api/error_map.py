@@ -21,8 +21,6 @@ Metadata = tuple[tuple[str, str], ...]
 
 def known_error(error: BaseException, request_id: str = "") -> SpecdistError:
     """The error itself if it is one of ours; anything else is logged and hidden."""
-    if isinstance(error, InternalError):
-        logger.error("request %s: %s", request_id, error.message)
     if isinstance(error, SpecdistError):
         return error
     logger.error("request %s failed", request_id, exc_info=error)
