@@ -62,8 +62,8 @@ class Scheduler:
         self._max_running = config.max_num_sequences
         self.waiting: deque[Sequence] = deque()
         self.running: deque[Sequence] = deque()
-        self._last_decode: dict[str, int] = {}  # session id -> step of its latest decode
-        self._step = 0
+        self._turns: dict[str, int] = {}  # session id -> number of its latest turn
+        self._next_turn = 1
 
     def add(self, seq: Sequence) -> None:
         """Queue a new sequence."""
@@ -74,7 +74,7 @@ class Scheduler:
         for queue in (self.waiting, self.running):
             for seq in [s for s in queue if s.session_id == session_id]:
                 queue.remove(seq)
-        self._last_decode.pop(session_id, None)
+        self._turns.pop(session_id, None)
 
     @property
     def has_work(self) -> bool:
@@ -83,7 +83,6 @@ class Scheduler:
 
     def plan(self, num_candidates: Mapping[str, int]) -> Plan:
         """The next step, given how many candidates each decoding session could use."""
-        self._step += 1
         plan = Plan()
         self._plan_decodes(plan, num_candidates)
         self._plan_prefills(plan)
@@ -96,18 +95,21 @@ class Scheduler:
         ready = [seq for seq in self.running if seq.num_uncomputed == 1]
         prompts_wait = len(ready) < len(self.running) or bool(self.waiting)
         kept = max(1, self._max_rows // PREFILL_SHARE) if prompts_wait else 0
-        chosen = self._least_recent(ready, max(1, self._max_rows - min(kept, 1)))
+        chosen = self._take_turns(ready, max(1, self._max_rows - min(kept, 1)))
         room = max(0, self._max_rows - len(chosen) - kept)
         wanted = [max(0, num_candidates.get(seq.session_id, 0)) for seq in chosen]
         for seq, granted in zip(chosen, fair_shares(wanted, room), strict=True):
             if seq in self.running:  # an earlier one may have preempted it
                 self._plan_decode(plan, seq, granted)
 
-    def _least_recent(self, ready: list[Sequence], most: int) -> list[Sequence]:
+    def _take_turns(self, ready: list[Sequence], most: int) -> list[Sequence]:
+        """Those whose turn is longest ago, in order of arrival."""
         if len(ready) <= most:
             return ready
-        age = {seq.session_id: self._last_decode.get(seq.session_id, 0) for seq in ready}
-        chosen = sorted(ready, key=lambda seq: age[seq.session_id])[:most]
+        chosen = sorted(ready, key=lambda seq: self._turns.get(seq.session_id, 0))[:most]
+        for turn, seq in enumerate(chosen, self._next_turn):
+            self._turns[seq.session_id] = turn
+        self._next_turn += most
         return [seq for seq in ready if seq in chosen]
 
     def _plan_decode(self, plan: Plan, seq: Sequence, granted: int) -> None:
@@ -117,7 +119,6 @@ class Scheduler:
                 return
             reserved = self._reserve_shrinking(seq, 1 + granted)
         plan.decodes.append((seq, reserved - 1))
-        self._last_decode[seq.session_id] = self._step
 
     def _reserve_shrinking(self, seq: Sequence, num_rows: int) -> int:
         """Rows reserved: as many as fit, halving, 0 if not even one."""
