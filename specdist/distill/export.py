@@ -32,10 +32,9 @@ def export_student(student: Student, folder: Path, target_name: str) -> None:
     }
     tensors[OUTPUT_IDS] = student.output_token_ids
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = student.config.to_diff_dict()
-    config.pop("_name_or_path", None)
+    settings = student.config.to_diff_dict().items()
+    config = {key: value for key, value in settings if not key.startswith("_")}
     config |= {
-        "architectures": ["LlamaForCausalLM"],
         "dtype": "bfloat16",
         "tie_word_embeddings": False,
         "specdist": {"embeddings": "target", "target": target_name},

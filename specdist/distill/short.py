@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -30,7 +31,13 @@ from specdist.distill.data import (
 from specdist.distill.evaluate import Agreement, evaluate
 from specdist.distill.export import export_student, load_export
 from specdist.distill.prompts import load_corpora
-from specdist.distill.student import Student, build_student, choose_output_tokens
+from specdist.distill.student import (
+    Student,
+    build_student,
+    choose_output_tokens,
+    expected_counts,
+    warm_start,
+)
 from specdist.distill.train import TrainConfig, Trainer
 
 log = logging.getLogger(__name__)
@@ -55,6 +62,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add(
         "--layers", type=int, nargs="+", default=[0, 10, 20, 29], help="target layers to start from"
     )
+    add("--start-from", type=Path, help="folder of an earlier export to go on from")
     add("--outputs", type=int, default=8192, help="size of the output vocabulary")
     add("--held-out", type=int, default=60, help="examples kept for the figures")
     add("--train-steps", type=int, default=600)
@@ -88,9 +96,10 @@ def make_trainer(
     args: argparse.Namespace, target: PreTrainedModel, examples: Sequence[Example]
 ) -> Trainer:
     """A trainer at the last checkpoint in ``work/train``, or a fresh one."""
-    checkpoints = args.work / "train"
-    ids = _output_token_ids(args, examples, target.config.vocab_size)
-    student = build_student(target, args.layers, ids)
+    student = build_student(target, args.layers, _output_token_ids(args, target, examples))
+    if args.start_from is not None:
+        earlier = load_export(args.start_from, target.get_input_embeddings().weight)
+        log.info("start from %s: %d shared outputs", args.start_from, warm_start(student, earlier))
     config = TrainConfig(
         num_steps=args.train_steps,
         batch_size=args.train_batch,
@@ -100,23 +109,26 @@ def make_trainer(
     )
     prefix_len = shared_prefix_len(examples)
     trainer = Trainer(student, target.lm_head.weight, examples, config, prefix_len)
-    if trainer.resume(checkpoints):
+    if trainer.resume(args.work / "train"):
         log.info("resumed at step %d", trainer.step)
     return trainer
 
 
 def _output_token_ids(
-    args: argparse.Namespace, examples: Sequence[Example], vocab_size: int
+    args: argparse.Namespace, target: PreTrainedModel, examples: Sequence[Example]
 ) -> Tensor:
-    answers, prompts = token_counts(examples, vocab_size)
+    """The output vocabulary: chosen once, then read from ``work/outputs.safetensors``."""
+    path = args.work / "outputs.safetensors"
+    if path.exists():
+        return load_file(path)["output_token_ids"]
+    answers, prompts = token_counts(examples, target.config.vocab_size)
+    num_tokens, num_different = int(answers.sum()), int((answers > 0).sum())
+    log.info("%d examples, %d tokens, %d different", len(examples), num_tokens, num_different)
+    expected = expected_counts(examples, target.lm_head.weight, max_positions=20_000)
     special = AutoTokenizer.from_pretrained(args.target).all_special_ids
-    log.info(
-        "%d examples, %d answer tokens, %d different ones",
-        len(examples),
-        answers.sum(),
-        (answers > 0).sum(),
-    )
-    return choose_output_tokens(answers, prompts, special, args.outputs)
+    ids = choose_output_tokens(expected, prompts, special, args.outputs)
+    save_file({"output_token_ids": ids}, path)
+    return ids
 
 
 def report(figures: Mapping[str, Agreement], path: Path) -> None:

@@ -14,14 +14,34 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from specdist.distill.data import Example
+
+
+@torch.inference_mode()
+def expected_counts(
+    examples: Sequence[Example], teacher_head: Tensor, max_positions: int
+) -> Tensor:
+    """How often the target is expected to say each token.  # float64 [vocab]
+
+    Sums the target's law at temperature 1 over at most about ``max_positions`` positions, evenly
+    spread over the answers. Smoother than counting what was drawn, which matters in the tail.
+    """
+    counts = torch.zeros(len(teacher_head), dtype=torch.float64)
+    total = sum(len(e.tokens) - e.answer_start for e in examples)
+    stride = max(1, -(-total // max_positions))
+    for offset, example in enumerate(examples):
+        states = example.hidden[example.answer_start - 1 + offset % stride :: stride].float()
+        counts += (states @ teacher_head.T).softmax(dim=-1).sum(dim=0)
+    return counts
+
 
 def choose_output_tokens(
     answer_counts: Tensor, prompt_counts: Tensor, special: Sequence[int], size: int
 ) -> Tensor:
     """The ids that the draft can put out, sorted and unique.  # int64 [size]
 
-    All special ids, then the most frequent in answers; ties by prompts' counts, then the lowest
-    id (in a BPE vocabulary low ids are the early, common merges).
+    All special ids, then the most frequent in answers (counted or expected); ties by prompts'
+    counts, then the lowest id (in a BPE vocabulary low ids are the early, common merges).
     """
     vocab_size = len(answer_counts)
     if not len(set(special)) <= size <= vocab_size:
@@ -89,3 +109,17 @@ def build_student(
     with torch.no_grad():
         student.lm_head.weight.copy_(target.lm_head.weight[output_token_ids])
     return student
+
+
+@torch.no_grad()
+def warm_start(student: Student, earlier: Student) -> int:
+    """Take over an earlier student's weights; returns how many head rows both have.
+
+    The output vocabularies may differ: rows that only the new one has stay as they are.
+    """
+    student.model.layers.load_state_dict(earlier.model.layers.state_dict())
+    student.model.norm.load_state_dict(earlier.model.norm.state_dict())
+    shared = torch.isin(student.output_token_ids, earlier.output_token_ids)
+    rows = torch.searchsorted(earlier.output_token_ids, student.output_token_ids[shared])
+    student.lm_head.weight[shared] = earlier.lm_head.weight[rows]
+    return int(shared.sum())

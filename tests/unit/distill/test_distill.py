@@ -24,7 +24,13 @@ from specdist.distill.data import (
 from specdist.distill.evaluate import evaluate
 from specdist.distill.export import export_student, load_export
 from specdist.distill.generate import Job, answer_batch
-from specdist.distill.student import Student, build_student, choose_output_tokens
+from specdist.distill.student import (
+    Student,
+    build_student,
+    choose_output_tokens,
+    expected_counts,
+    warm_start,
+)
 from specdist.distill.train import TrainConfig, Trainer, learning_rate
 
 VOCAB, EOS = 96, 2
@@ -142,6 +148,28 @@ def test_output_tokens_are_sorted_unique_special_first() -> None:
     assert choose_output_tokens(answers, prompts, [0, 2], 7).tolist() == [0, 2, 3, 5, 6, 7, 8]
     with pytest.raises(ValueError, match="output size must be from 2 to 10, got 11"):
         choose_output_tokens(answers, prompts, [0, 2], 11)
+
+
+def test_expected_counts_sum_the_targets_law(target: LlamaForCausalLM) -> None:
+    examples = answered(target)
+    total = sum(len(e.tokens) - e.answer_start for e in examples)
+    counts = expected_counts(examples, target.lm_head.weight, max_positions=total)
+    assert counts.sum().item() == pytest.approx(total, rel=1e-4)
+    fewer = expected_counts(examples, target.lm_head.weight, max_positions=total // 3)
+    assert 0 < fewer.sum().item() <= total // 3 + len(examples)
+
+
+def test_warm_start_takes_over_layers_and_shared_head_rows(target: LlamaForCausalLM) -> None:
+    earlier = build_student(target, [0, 3], torch.arange(0, 60, 2))
+    with torch.no_grad():
+        earlier.lm_head.weight += 1.0
+    student = build_student(target, [1, 2], torch.arange(0, 60, 3))
+    assert warm_start(student, earlier) == 10
+    head, rows = student.lm_head.weight, target.lm_head.weight
+    torch.testing.assert_close(head[2], rows[6] + 1.0)
+    torch.testing.assert_close(head[1], rows[3])
+    layer = student.model.layers[1].mlp.up_proj.weight
+    torch.testing.assert_close(layer, target.model.layers[3].mlp.up_proj.weight)
 
 
 def test_layer_indexes_are_checked(target: LlamaForCausalLM) -> None:
