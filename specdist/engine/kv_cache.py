@@ -49,10 +49,12 @@ class KvCache:
         """Copy slots to other slots in every layer; sources are read before targets change."""
         if not sources:
             return
-        device = self.data.device
-        rows = self.data.index_select(3, torch.tensor(sources, device=device))
-        self.data.index_copy_(3, torch.tensor(targets, device=device), rows)
+        rows = self.data.index_select(3, self._index(sources))
+        self.data.index_copy_(3, self._index(targets), rows)
 
     def read(self, slots: Sequence[int]) -> Tensor:
         """A copy of some slots, [layers, 2, kv_heads, len(slots), head_dim]; for checks."""
-        return self.data.index_select(3, torch.tensor(slots, device=self.data.device))
+        return self.data.index_select(3, self._index(slots))
+
+    def _index(self, slots: Sequence[int]) -> Tensor:
+        return torch.tensor(slots, dtype=torch.int64, device=self.data.device)
