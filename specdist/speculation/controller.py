@@ -18,6 +18,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from specdist.speculation.cost_model import CostModel
@@ -29,14 +30,15 @@ CLOSE_BELOW = 0.02  # expected extra tokens per session and step, net of their c
 OPEN_ABOVE = 0.05
 CLOSE_PATIENCE = 6  # steps in a row that must agree before a gate turns
 OPEN_PATIENCE = 2
-TRUST_FADING = 0.97  # per verified draft
-TRUST_PRIOR = 1.0  # promised tokens that a fresh bucket is believed without proof
+TRUST_FADING = 0.9  # per verified draft
+TRUST_PRIOR = 2.0  # promised tokens that a fresh bucket is believed without proof; fades too
 MAX_TRUST = 1.5
 PROBE_AFTER = 16  # steps; doubles after every probe in vain
 PROBE_AFTER_MAX = 256
-PROBE_STEPS = 3
+PROBE_STEPS = 5
 PROBE_SESSIONS = 2
 PROBE_NODES = 4
+PROBE_MEMORY = 2.0  # promised tokens of the past that a probe is weighed against
 
 
 def length_bucket(prompt_len: int, output_len: int) -> str:
@@ -71,15 +73,14 @@ class _Gate:
 
     is_open: bool = True
     streak: int = 0  # steps in a row that argue for the other state
-    promised: float = 0.0
-    accepted: float = 0.0
+    promised: float = TRUST_PRIOR
+    accepted: float = TRUST_PRIOR
     num_closed_steps: int = 0
     probe_after: int = PROBE_AFTER
 
     @property
     def trust(self) -> float:
-        ratio = (self.accepted + TRUST_PRIOR) / (self.promised + TRUST_PRIOR)
-        return min(ratio, MAX_TRUST)
+        return min(self.accepted / self.promised, MAX_TRUST) if self.promised > 0 else 1.0
 
     @property
     def is_probing(self) -> bool:
@@ -95,6 +96,9 @@ class _Gate:
 
     def count_closed_step(self) -> None:
         self.num_closed_steps += 1
+        if self.num_closed_steps == self.probe_after and self.promised > PROBE_MEMORY:
+            self.accepted *= PROBE_MEMORY / self.promised
+            self.promised = PROBE_MEMORY
         if self.num_closed_steps >= self.probe_after + PROBE_STEPS:
             self.num_closed_steps = 0
             self.probe_after = min(2 * self.probe_after, PROBE_AFTER_MAX)
@@ -173,7 +177,9 @@ class Controller:
     ) -> Choice:
         ranked = [self._ranked(i, s, self.trust(s.bucket)) for i, s in enumerate(sessions)]
         base = len(sessions) + other_rows
-        wanted = self._best_prefix(sorted(sum(ranked, [])), len(sessions), base, exposed_s)
+        wanted = self._best_prefix(
+            sorted(chain.from_iterable(ranked)), len(sessions), base, exposed_s
+        )
         self._turn_gates(sessions, ranked, wanted, base, exposed_s)
         closed = [not self._gate(s.bucket).is_open for s in sessions]
         if any(closed):
@@ -239,10 +245,9 @@ class Controller:
 
     def _ranked(self, index: int, session: Candidates, trust: float) -> list[_Node]:
         """The session's best nodes by falling chance, within its limits."""
-        depths, chances = self._depths(session), _clean(session)
-        limit = self._depth_limit(session)
+        depths, chances, limit = _depths(session), _clean(session), self._depth_limit(session)
         nodes = [
-            _Node(-chance * trust, index, node)
+            _Node(-min(chance * trust, 1.0), index, node)
             for node, chance in enumerate(chances)
             if chance > 0 and depths[node] <= limit
         ]
@@ -260,16 +265,8 @@ class Controller:
             path.append(max(children, key=lambda i: chances[i]))
         return path
 
-    def _depth_limit(self, session: Candidates) -> int:
-        own = session.max_depth
-        return self.max_depth if own is None else min(own, self.max_depth)
-
-    @staticmethod
-    def _depths(session: Candidates) -> list[int]:
-        depths: list[int] = []
-        for parent in session.parents:
-            depths.append(1 if parent < 0 else depths[parent] + 1)
-        return depths
+    def _depth_limit(self, session: Candidates) -> float:
+        return min(self.max_depth, math.inf if session.max_depth is None else session.max_depth)
 
     @staticmethod
     def _choice(sessions: Sequence[Candidates], chosen: Sequence[tuple[int, list[int]]]) -> Choice:
@@ -284,6 +281,13 @@ class Controller:
 
     def _gate(self, bucket: str) -> _Gate:
         return self._gates.setdefault(bucket, _Gate())
+
+
+def _depths(session: Candidates) -> list[int]:
+    depths: list[int] = []
+    for parent in session.parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return depths
 
 
 def _clean(session: Candidates) -> list[float]:

@@ -58,8 +58,9 @@ class Noise:
         """32 random bits per token id as int64, in the shape of ``token_ids``."""
         key = self.key(position, role, nonce)
         if token_ids.device.type == "cpu":
-            ids = token_ids.numpy().astype(np.uint32)
-            return torch.from_numpy(hash_array(ids, key).astype(np.int64))
+            ids = token_ids.reshape(-1).numpy().astype(np.uint32)
+            bits = hash_array(ids, key).astype(np.int64)
+            return torch.from_numpy(bits).reshape(token_ids.shape)
         return hash_tensor(token_ids, key)
 
     def gumbel(
@@ -68,7 +69,8 @@ class Noise:
         """Standard Gumbel noise per token id, float64."""
         bits = self.bits(position, token_ids, role, nonce)
         if bits.device.type == "cpu":
-            return torch.from_numpy(gumbel_from_bits(bits.numpy()))
+            values = gumbel_from_bits(bits.reshape(-1).numpy())
+            return torch.from_numpy(values).reshape(bits.shape)
         return -torch.log(-torch.log1p(-(bits.double() + 0.5) / 2**32))
 
     def gumbel_rows(

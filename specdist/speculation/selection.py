@@ -130,8 +130,9 @@ def contenders(
             limit *= np.float32(1 / noise_scale)
         limit += np.float32(shift)
         np.exp(limit, out=limit)
-    ids = np.flatnonzero(bits.astype(np.float32) <= limit)
-    ids = np.union1d(ids, starters)
+    able = bits.astype(np.float32) <= limit
+    able[starters] = True
+    ids = np.flatnonzero(able)
     return ids, perturb(row, bits, ids, noise_scale)
 
 

@@ -69,7 +69,9 @@ def test_empty_tree_is_plain_decoding(name: str) -> None:
     results = [verify(Tree(), log_p, None, Noise(seed), 3) for seed in range(1500)]
     assert all(r.path == () and r.num_missing_rows == 0 for r in results)
     seen = np.bincount([r.next_token for r in results], minlength=4)
-    assert stats.chisquare(seen, log_p[0].exp().double().numpy() * 1500, sum_check=False).pvalue > 1e-4
+    assert (
+        stats.chisquare(seen, log_p[0].exp().double().numpy() * 1500, sum_check=False).pvalue > 1e-4
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -151,7 +153,9 @@ def test_unusable_draft_law_counts_as_missing(name: str, bad: str) -> None:
     results = [verify(tree, log_p, {-1: BAD_ROWS[bad]}, Noise(s), 9) for s in range(800)]
     assert all(r.path == () and r.num_missing_rows == 1 for r in results)
     seen = np.bincount([r.next_token for r in results], minlength=3)
-    assert stats.chisquare(seen, log_p[0].exp().double().numpy() * 800, sum_check=False).pvalue > 1e-4
+    assert (
+        stats.chisquare(seen, log_p[0].exp().double().numpy() * 800, sum_check=False).pvalue > 1e-4
+    )
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -242,6 +246,8 @@ def test_a_bad_draft_is_hardly_accepted(name: str) -> None:
         noise = Noise(seed)
         draw = draw_without_replacement(uniform, 1, noise, 4, nonce=0, max_support=vocab)
         tree = Tree.chain(draw.token_ids)
-        log_p = torch.log_softmax(8 * torch.randn(2, vocab, generator=torch.Generator().manual_seed(seed)), dim=-1)
+        log_p = torch.log_softmax(
+            8 * torch.randn(2, vocab, generator=torch.Generator().manual_seed(seed)), dim=-1
+        )
         accepted += len(RULES[name].load()(tree, log_p, {-1: draw.row}, noise, 4).path)
     assert accepted < 10

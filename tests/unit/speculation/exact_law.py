@@ -44,7 +44,9 @@ class BranchingChance:
         return outcome
 
 
-def outcomes(run: Callable[[BranchingChance], Verification]) -> Iterator[tuple[float, Verification]]:
+def outcomes(
+    run: Callable[[BranchingChance], Verification],
+) -> Iterator[tuple[float, Verification]]:
     """Every outcome of ``run`` with its probability."""
     script: list[int] = []
     while True:
