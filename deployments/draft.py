@@ -21,11 +21,17 @@ from specdist.protocol.verdict import StepReport
 MakeWorker = Callable[[AppConfig, str, Callable[[str, str, Offers], None], Recorder], Any]
 
 
-def make_draft_worker(*arguments: Any) -> Any:
-    """The real worker; imported late because it loads torch."""
+def make_draft_worker(
+    config: AppConfig,
+    draft_id: str,
+    on_offers: Callable[[str, str, Offers], None],
+    recorder: Recorder,
+) -> Any:
+    """The real worker with its model; imported late because it loads torch."""
+    from specdist.models.serving import build_draft_engine
     from specdist.workers.draft_worker import DraftWorker
 
-    return DraftWorker(*arguments)
+    return DraftWorker(config, draft_id, on_offers, recorder, build_draft_engine(config))
 
 
 class Draft(SessionReplica):

@@ -29,7 +29,7 @@ from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import StepReport
 from specdist.router.clients import OpenedSession, Ref, ReportItem
 
-PING_TIMEOUT_S = 2.0
+BROADCAST_TIMEOUT_S = 2.0
 LOST = (RayActorError, DeploymentUnavailableError, RequestCancelledError, TaskCancelledError)
 
 
@@ -100,18 +100,24 @@ class Link:
 
     async def count_alive(self) -> int:
         """How many replicas answer now."""
+        return sum(not isinstance(answer, BaseException) for answer in await self._all("ping"))
+
+    async def flush_metrics(self) -> None:
+        """Have every replica push what it counted; one that does not answer is left out."""
+        await self._all("flush_metrics")
+
+    async def _all(self, method: str) -> list[Any]:
+        """What each replica answers, or the error in its place."""
         try:
-            answers = (
-                await contextvars.Context()
-                .run(self._broadcast)
-                .results_async(timeout_s=PING_TIMEOUT_S, return_exceptions=True)
+            answers = contextvars.Context().run(self._handle.broadcast, method)
+            found: list[Any] = await answers.results_async(
+                timeout_s=BROADCAST_TIMEOUT_S, return_exceptions=True
             )
+        except TimeoutError:
+            return []
         except Exception as error:
             raise as_specdist_error(error, self._who) from error
-        return sum(not isinstance(answer, BaseException) for answer in answers)
-
-    def _broadcast(self) -> Any:
-        return self._handle.broadcast("ping")
+        return found
 
     def forget(self, replica_id: str) -> None:
         """Drop the address of a replica that has no sessions of ours."""

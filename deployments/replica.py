@@ -131,6 +131,11 @@ class SessionReplica:
         self._worker.check_health()
         return self.replica_id
 
+    async def flush_metrics(self) -> None:
+        """Push what was counted, now."""
+        if self._pusher is not None:
+            await asyncio.to_thread(self._pusher.flush)
+
     def check_health(self) -> None:
         """Called by Serve; raises when the worker's thread died or hangs."""
         self._worker.check_health()

@@ -21,11 +21,17 @@ from specdist.protocol.verdict import StepReport
 MakeWorker = Callable[[AppConfig, str, Callable[[str, StepReport], None], Recorder], Any]
 
 
-def make_target_worker(*arguments: Any) -> Any:
-    """The real worker; imported late because it loads torch."""
+def make_target_worker(
+    config: AppConfig,
+    target_id: str,
+    on_report: Callable[[str, StepReport], None],
+    recorder: Recorder,
+) -> Any:
+    """The real worker with its model; imported late because it loads torch."""
+    from specdist.models.serving import build_target_engine
     from specdist.workers.target_worker import TargetWorker
 
-    return TargetWorker(*arguments)
+    return TargetWorker(config, target_id, on_report, recorder, build_target_engine(config))
 
 
 class Target(SessionReplica):

@@ -81,14 +81,14 @@ ROWS: Final[tuple[Metric, ...]] = (
     Metric(
         "specdist_requests",
         "counter",
-        "Requests by how they ended: stop, length, cancelled, or the error's status",
+        "Requests by how they ended: stop, length, closed (stop string), cancelled, error status",
         "router",
         ("outcome",),
     ),
     Metric(
         "specdist_draft_sessions",
         "counter",
-        "Draft sessions by event: attached, lost, failed (not opened), dropped (too far behind)",
+        "Draft sessions by event: attached, lost, failed (not opened now), refused (never)",
         "router",
         ("event",),
     ),

@@ -30,6 +30,7 @@ class RequestLatency:
         self._first_s: float | None = None
         self._last_s = arrived_s
         self._num_tokens = 0
+        self._is_finished = False
 
     def opened(self, now_s: float) -> None:
         """A target has taken the request."""
@@ -49,9 +50,12 @@ class RequestLatency:
         self._num_tokens += num_tokens
 
     def finished(self, now_s: float) -> None:
-        """The answer is complete; never called for a request that broke off."""
+        """The answer is complete; never called for a request that failed."""
+        if self._is_finished or self._first_s is None:
+            return
+        self._is_finished = True
         self._observe("e2e_request_latency", now_s - self._arrived_s)
-        if self._first_s is not None and self._num_tokens > 1:
+        if self._num_tokens > 1:
             per_token = (now_s - self._first_s) / (self._num_tokens - 1)
             self._observe("time_per_output_token", per_token)
 

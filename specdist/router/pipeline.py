@@ -92,6 +92,10 @@ class Pipeline:
         except SpecdistError as error:
             outcome = error.grpc_status.lower()
             raise
+        except GeneratorExit:  # the reader has enough: a stop string, or it left between chunks
+            outcome = "closed" if outcome == "cancelled" else outcome
+            latency.finished(now())
+            raise
         finally:
             flow.cancel()
             self._release(flow)

@@ -389,7 +389,7 @@ def test_closing_the_iterator_closes_both_sessions_within_a_step() -> None:
         await asyncio.sleep(0.01)
         world.assert_clean()
         assert len(world.target.closed) == 1
-        assert world.counts()["specdist_requests", "cancelled"] == 1
+        assert world.counts()["specdist_requests", "closed"] == 1
 
     run(scenario())
 
