@@ -36,7 +36,7 @@ def chat(
     seed: opts.Seed = None,
     speculate: opts.Speculate = True,
     timeout: opts.Timeout = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Statistics after each turn.")] = False,
+    stats: opts.Stats = False,
     as_json: opts.AsJson = False,
 ) -> None:
     """Talk with the served model (/reset forgets, /exit ends)."""

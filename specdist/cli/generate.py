@@ -26,9 +26,7 @@ def generate(
     speculate: opts.Speculate = True,
     num_speculative_tokens: opts.DraftTokens = None,
     timeout: opts.Timeout = None,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="Tell on stderr what speculation did.")
-    ] = False,
+    stats: opts.Stats = False,
     as_json: opts.AsJson = False,
 ) -> None:
     """Continue a text."""

@@ -28,6 +28,7 @@ DraftTokens = Annotated[
 Timeout = Annotated[
     float | None, typer.Option("--timeout", min=0.001, help="Give up after so many seconds.")
 ]
+Stats = Annotated[bool, typer.Option("--stats", help="Tell on stderr what speculation did.")]
 DEFAULT_ADDRESS = "127.0.0.1:9000"
 
 
