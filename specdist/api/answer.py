@@ -21,7 +21,7 @@ from specdist.api.error_map import known_error
 from specdist.api.model_card import ModelCard
 from specdist.api.stop import StopMatcher
 from specdist.api.validation import PreparedRequest
-from specdist.errors import DeadlineError, InternalError
+from specdist.errors import DeadlineError, InternalError, SpecdistError
 from specdist.protocol.answer import TokenDelta
 from specdist.protocol.verdict import TokenLogprobs
 
@@ -171,6 +171,8 @@ async def _next_delta(
     try:
         async with asyncio.timeout_at(ends_at) as limit:
             return await anext(deltas, None)
+    except SpecdistError:
+        raise
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             raise DeadlineError("the deadline of this request has passed") from None

@@ -16,16 +16,20 @@ from specdist.errors import InternalError, SpecdistError
 
 logger = logging.getLogger(__name__)
 
+_HIDDEN = "internal_error"  # the code of an error whose cause stands in the log
+
 Metadata = tuple[tuple[str, str], ...]
 
 
 def known_error(error: BaseException, request_id: str = "") -> SpecdistError:
     """The error itself if it is one of ours; anything else is logged and hidden."""
+    if isinstance(error, InternalError) and error.code != _HIDDEN:  # not logged yet
+        logger.error("request %s: %s", request_id, error.message)
     if isinstance(error, SpecdistError):
         return error
     logger.error("request %s failed", request_id, exc_info=error)
     where = f"; the log has it under request id {request_id}" if request_id else ""
-    return InternalError(f"internal error{where}", code="internal_error")
+    return InternalError(f"internal error{where}", code=_HIDDEN)
 
 
 def error_object(error: SpecdistError) -> dict[str, dict[str, str | None]]:

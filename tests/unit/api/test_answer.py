@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -221,6 +222,12 @@ async def test_the_deadline_ends_the_request(card: ModelCard) -> None:
     assert backend.num_open == 0
 
 
+async def test_the_backend_is_free_before_the_end_is_told(card: ModelCard) -> None:
+    backend = ScriptedBackend(card.tokenizer.encode(COUNTING), (2,))
+    async for delta in text_deltas(backend, prepared(("3",)), card):
+        assert backend.num_open == (0 if delta.finish_reason else 1)
+
+
 async def test_closing_the_stream_closes_the_backend(card: ModelCard) -> None:
     backend = ScriptedBackend(range(60, 90), pause_s=0.01)
     deltas = text_deltas(backend, prepared(), card)
@@ -233,3 +240,23 @@ async def test_closing_the_stream_closes_the_backend(card: ModelCard) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert backend.num_open == 0
+
+
+@pytest.mark.parametrize("steps", STEPS)
+async def test_reference_answers_of_the_demo_pair(
+    demo_target_folder: Path, steps: tuple[int, ...]
+) -> None:
+    """P-COUNT with its EOS, P-OHM and P-LLAMA cut inside and behind characters."""
+    card = ModelCard.load(demo_target_folder, name="demo", max_model_len=8192)
+    count = [33, 28, 216, 34, 28, 216, 35, 28, 216, 36, 28, 216, 37, 28, 216, 38, 28, 216, 39]
+    count += [28, 216, 40, 28, 216, 41, 28, 216, 33, 32, 2]
+    for ids, text, reason in (
+        (count, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10", "stop"),
+        ([5664, 119] * 6, " Ω" * 6, "length"),
+        ([5664, 119, 5664], " Ω \ufffd", "length"),
+        ([15107, 116, 243], " 🦙", "length"),
+    ):
+        request = prepared(max_tokens=40 if reason == "stop" else len(ids))
+        deltas = await collect(ScriptedBackend(ids, steps), request, card)
+        assert (text_of(deltas), ids_of(deltas), deltas[-1].finish_reason) == (text, ids, reason)
+        check_consistent(deltas)

@@ -22,8 +22,19 @@ GEMMA = Tokenizer(
         decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     )
 )
+STRIPS_TWO = Tokenizer(
+    sentencepiece_core(
+        decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 2, 0)])
+    )
+)
 METASPACE = Tokenizer(sentencepiece_core(decoders.Metaspace()))
-STYLES = {"byte": BYTE_LEVEL, "llama": LLAMA, "gemma": GEMMA, "metaspace": METASPACE}
+STYLES = {
+    "byte": BYTE_LEVEL,
+    "llama": LLAMA,
+    "gemma": GEMMA,
+    "two": STRIPS_TWO,
+    "metaspace": METASPACE,
+}
 
 
 def pieces(tokenizer: Tokenizer, ids: list[int], skip: bool = True, prompt=()) -> list[str]:
@@ -53,7 +64,7 @@ def test_text_comes_back(text: str, skip: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("style", ["llama", "gemma", "metaspace"])
+@pytest.mark.parametrize("style", ["llama", "gemma", "two", "metaspace"])
 @given(
     tokens=st.lists(
         st.one_of(
@@ -71,7 +82,7 @@ def test_text_comes_back(text: str, skip: bool) -> None:
 def test_sentencepiece_equals_one_decode(style: str, tokens: list[list[str]], skip: bool) -> None:
     tokenizer = STYLES[style]
     ids = llama_ids(*(t for group in tokens for t in group))
-    if style == "metaspace":  # this decoder writes byte tokens out as they are
+    if style in ("two", "metaspace"):  # these write byte tokens out as they are
         ids = [i for i in ids if not 3 <= i < 259]
     whole = tokenizer.decode(ids, skip_special_tokens=skip)
     assert "".join(pieces(tokenizer, ids, skip)) == whole
