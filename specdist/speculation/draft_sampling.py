@@ -138,10 +138,10 @@ def _rank_row(
 ) -> tuple[IdRow, np.ndarray[tuple[int], np.dtype[np.float64]]]:
     if not np.isfinite(row.max()):
         return np.empty(0, dtype=np.int64), np.empty(0)
-    ids = best_tokens(row, k)
     if bits is None:
+        ids = best_tokens(row, k)
         return ids, row[ids].astype(np.float64)
-    ids, scores = contenders(row, bits, ids, trust)
+    ids, scores = contenders(row, bits, best_tokens(row, 8 * k), trust, k)
     order = np.argsort(-scores, kind="stable")[:k]
     order = order[np.isfinite(scores[order])]
     return ids[order], scores[order]

@@ -5,6 +5,7 @@ Knows no trees and no logits processors. Called by the rules and by ``draft_samp
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -17,8 +18,8 @@ from specdist.speculation.noise import ACCEPT, NEXT, Noise, gumbel_from_bits
 FloatRow = npt.NDArray[np.float32]
 BitRow = npt.NDArray[np.uint32]
 IdRow = npt.NDArray[np.int64]
-# Covers the rounding of a float32 exponential and of bits turned into float32.
-_SLACK = 1 + 1e-3
+# Times the noise scale: with less, more tokens pass the bound; with more, more are near.
+NEAR_BAR = 8.0
 
 
 class Chance(Protocol):
@@ -107,30 +108,28 @@ def gumbel_argmax(scores: Tensor, noise: Noise, position: int) -> int:
     row = scores.detach().numpy()
     bits = noise.row_bits(position, len(row))
     best = argmax(scores)
-    ids, perturbed = contenders(row, bits, np.array([best]), 1.0)
+    ids, perturbed = contenders(row, bits, np.array([best]), 1.0, 1)
     return int(ids[perturbed.argmax()])
 
 
 def contenders(
-    row: FloatRow, bits: BitRow, starters: IdRow, noise_scale: float
+    row: FloatRow, bits: BitRow, starters: IdRow, noise_scale: float, k: int
 ) -> tuple[IdRow, npt.NDArray[np.float64]]:
-    """Every token that can reach the worst of ``starters`` in row + noise_scale * gumbel.
+    """A few tokens that hold the k best of row + noise_scale * gumbel.
 
-    Returns ids in ascending order and their perturbed scores (float64). A token beats the
-    bar b only if its noise exceeds (b - row) / noise_scale, that is, only if its
-    v = bits / 2**32 lies below 1 - exp(-t) <= t with t = exp((row - b) / noise_scale): one
-    exponential in float32 for the row instead of two logarithms in float64.
+    Returns ids in ascending order and their perturbed scores (float64). The bar b is what the
+    k-th best of ``starters`` (likely ids, at least k or all there are) reaches. A token reaches
+    it only if v = bits / 2**32 is below 1 - exp(-t) <= t, t = exp((row - b) / noise_scale).
+    Tokens far below the bar share one bound on t, which few pass; those near it are all
+    taken. So most of a row costs two comparisons. A flat row costs its full noise.
     """
-    bar = perturb(row, bits, starters, noise_scale).min()
-    peak = row[starters].max()  # subtracted first, so that large scores lose no digits
-    shift = (float(peak) - float(bar)) / noise_scale + np.log(2.0**32 * _SLACK)
-    with np.errstate(over="ignore", invalid="ignore"):
-        limit = row - peak
-        if noise_scale != 1.0:
-            limit *= np.float32(1 / noise_scale)
-        limit += np.float32(shift)
-        np.exp(limit, out=limit)
-    able = bits.astype(np.float32) <= limit
+    bar = float(np.sort(perturb(row, bits, starters, noise_scale))[-k:][0])
+    near = np.float32(bar - NEAR_BAR * noise_scale)
+    # From near as it was rounded; above the bar only for a tiny noise scale.
+    bound = math.exp(min((float(near) - bar) / noise_scale, 0.0))
+    rare = np.uint32(min(bound * 2.0**32 * (1 + 1e-9), 2.0**32 - 1))
+    able = bits <= rare
+    able |= row > near
     able[starters] = True
     ids = np.flatnonzero(able)
     return ids, perturb(row, bits, ids, noise_scale)
