@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ def print_error(error: SpecdistError, as_json: bool = False) -> None:
 @contextmanager
 def progress_bar() -> Iterator[ShowProgress]:
     """A bar on stderr for long work; one line for each phase where there is no terminal."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' own bars would tear ours
     console = Console(stderr=True)
     if not console.is_terminal:
         yield ShowProgress(None)

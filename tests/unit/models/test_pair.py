@@ -175,3 +175,10 @@ def test_the_demo_target_fits_itself(demo_target_folder: Path) -> None:
     report = check_pair(demo_target_folder, demo_target_folder)
     assert (report.vocab_size, report.target_max_len) == (49_152, 8_192)
     assert (report.masked_ids, report.warnings) == ((), ())
+
+
+def test_the_demo_pair_fits(demo_target_folder: Path, demo_draft_folder: Path) -> None:
+    report = check_pair(demo_target_folder, demo_draft_folder)
+    assert (report.vocab_size, report.draft_max_len) == (49_152, 8_192)
+    assert (report.masked_ids, report.warnings) == ((), ())
+    assert 1_000 < report.num_draft_outputs <= 49_152
