@@ -10,11 +10,11 @@ INSTALL := $(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -c const
 .PHONY: serve test lint types proto clean
 
 serve: $(VENV)/.installed  ## everything to serve the demo pair, then serve it
-	$(VENV)/bin/specdist models pull demo
+	$(VENV)/bin/specdist models pull demo demo-draft
 	$(PY) -m deployments.launch
 
 test: $(VENV)/.installed-dev  ## everything to run the tests, then run them
-	$(VENV)/bin/specdist models pull demo
+	$(VENV)/bin/specdist models pull demo demo-draft
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## style and format
