@@ -24,10 +24,12 @@ from ray.serve.exceptions import (
 from ray.serve.handle import DeploymentHandle
 
 from deployments.pinning import Address
+from deployments.replica import LEASE_S
 from specdist.errors import InternalError, OverloadedError, SpecdistError, UnavailableError
 from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import StepReport
 from specdist.router.clients import OpenedSession, Ref, ReportItem
+from specdist.router.held import spawn
 
 BROADCAST_TIMEOUT_S = 2.0
 LOST = (RayActorError, DeploymentUnavailableError, RequestCancelledError, TaskCancelledError)
@@ -77,6 +79,7 @@ class Link:
         self._router_id = router_id
         self._who = who
         self._addresses: dict[str, Address] = {}
+        self._renewing: asyncio.Task[None] | None = None
 
     async def open(self, request: SessionRequest) -> OpenedSession:
         """Open a session on the less busy of two replicas; waits while there is none."""
@@ -89,6 +92,8 @@ class Link:
         except Exception as error:
             raise as_specdist_error(error, self._who) from error
         self._addresses[address.replica_id] = address
+        if self._renewing is None:
+            self._renewing = spawn(self._renew_leases())
         return Session(stream, address.replica_id, self._who)
 
     async def close(self, replica_id: str, session_ids: Sequence[str]) -> None:
@@ -119,9 +124,20 @@ class Link:
             raise as_specdist_error(error, self._who) from error
         return found
 
-    def forget(self, replica_id: str) -> None:
-        """Drop the address of a replica that has no sessions of ours."""
-        self._addresses.pop(replica_id, None)
+    async def _renew_leases(self) -> None:
+        """Tell the replicas again and again that this router lives; drop those that do not."""
+        while True:
+            await asyncio.sleep(LEASE_S / 6)
+            addresses = list(self._addresses.values())
+            answers = await asyncio.gather(
+                *(self._renew(address) for address in addresses), return_exceptions=True
+            )
+            for address, answer in zip(addresses, answers, strict=True):
+                if isinstance(answer, RayActorError):
+                    self._addresses.pop(address.replica_id, None)
+
+    async def _renew(self, address: Address) -> None:
+        await address.call("renew", address.replica_id, self._router_id)
 
     def _address(self, replica_id: str) -> Address:
         address = self._addresses.get(replica_id)

@@ -8,7 +8,9 @@ classes that tests drive without a cluster.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
+import time
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -28,12 +30,14 @@ logger = logging.getLogger(__name__)
 
 ENDED = "ended"  # the last item of an ``open`` stream
 IDLE_S = 5.0  # a feed without sessions ends after this
+LEASE_S = 30.0  # a router not heard of for this long is dead
 FORGET_S = 60.0  # messages for a router that never reads them are dropped after this
 
 
 class OpenStream(NamedTuple):
     """One session's ``open`` stream."""
 
+    router_id: str
     feed_key: Hashable
     ended: asyncio.Event
 
@@ -59,6 +63,8 @@ class SessionReplica:
         self.replica_id = self._address.replica_id
         self._recorder = recorder or Recorder(source=f"{role}:{self.replica_id}")
         self._open_streams: dict[str, OpenStream] = {}
+        self._heard_s: dict[str, float] = {}  # when each router was heard of last
+        self._reaper: asyncio.Task[None] | None = None
         self._worker: Any = None
         self._outbox: Outbox[Any] = Outbox()
         self._pusher: MetricsPusher | None = None
@@ -81,6 +87,7 @@ class SessionReplica:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._outbox.bind_loop()
+            self._reaper = self._loop.create_task(self._reap(), context=contextvars.Context())
 
     async def _open(self, request: SessionRequest, router_id: str) -> AsyncIterator[Address | str]:
         """The replica's address as soon as the session is taken, ENDED when it is over.
@@ -89,7 +96,8 @@ class SessionReplica:
         """
         self._wake()
         session_id = request.session_id
-        stream = OpenStream(self._feed_key(request, router_id), asyncio.Event())
+        stream = OpenStream(router_id, self._feed_key(request, router_id), asyncio.Event())
+        self._heard_s[router_id] = time.monotonic()
         self._open_streams[session_id] = stream
         try:
             self._worker.open(request, router_id)
@@ -119,6 +127,25 @@ class SessionReplica:
             stream = self._open_streams.get(session_id)
             if stream is not None:
                 stream.ended.set()
+
+    async def renew(self, replica_id: str, router_id: str) -> None:
+        """A router tells that it lives; without this its sessions end after LEASE_S."""
+        self._check_address(replica_id)
+        self._heard_s[router_id] = time.monotonic()
+
+    async def _reap(self) -> None:
+        """End the sessions of routers that died: Ray does not cancel what they called."""
+        while True:
+            await asyncio.sleep(LEASE_S / 6)
+            limit_s = time.monotonic() - LEASE_S
+            lost = {router for router, heard_s in self._heard_s.items() if heard_s < limit_s}
+            orphans = [k for k, v in self._open_streams.items() if v.router_id in lost]
+            if orphans:
+                logger.warning("%d sessions of lost routers end", len(orphans))
+                self._worker.close(orphans)
+                self._end(orphans)
+            for router_id in lost:
+                del self._heard_s[router_id]
 
     async def close_sessions(self, replica_id: str, session_ids: Sequence[str]) -> None:
         """End these sessions; ids that are unknown here are ignored."""

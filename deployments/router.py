@@ -92,7 +92,8 @@ class Router:
         self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
     ) -> pb.GenerateResponse:
         """The whole answer."""
-        return await _answer(self._generate(request, grpc_context), grpc_context)
+        work = self._generate(request, grpc_context)
+        return await _answer(work, grpc_context, pb.GenerateResponse())
 
     async def _generate(
         self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
@@ -110,25 +111,28 @@ class Router:
                     yield chunk
         except Exception as error:
             _set_error(error, grpc_context)
-            raise
+            yield pb.GenerateChunk()  # carries status and trailing metadata to the proxy
 
     async def Tokenize(
         self, request: pb.TokenizeRequest, grpc_context: RayServegRPCContext
     ) -> pb.TokenizeResponse:
         """Token ids of a prompt or chat."""
-        return await _answer(self._service.tokenize(request), grpc_context)
+        work = self._service.tokenize(request)
+        return await _answer(work, grpc_context, pb.TokenizeResponse())
 
     async def Detokenize(
         self, request: pb.DetokenizeRequest, grpc_context: RayServegRPCContext
     ) -> pb.DetokenizeResponse:
         """The text of token ids."""
-        return await _answer(self._service.detokenize(request), grpc_context)
+        work = self._service.detokenize(request)
+        return await _answer(work, grpc_context, pb.DetokenizeResponse())
 
     async def GetModelInfo(
         self, request: pb.GetModelInfoRequest, grpc_context: RayServegRPCContext
     ) -> pb.GetModelInfoResponse:
         """What is served, within which limits."""
-        return await _answer(self._service.get_model_info(request), grpc_context)
+        work = self._service.get_model_info(request)
+        return await _answer(work, grpc_context, pb.GetModelInfoResponse())
 
 
 def load_card(config: AppConfig) -> ModelCard:
@@ -144,12 +148,17 @@ def load_card(config: AppConfig) -> ModelCard:
     )
 
 
-async def _answer(work: Awaitable[T], grpc_context: RayServegRPCContext) -> T:
+async def _answer(work: Awaitable[T], grpc_context: RayServegRPCContext, empty: T) -> T:
+    """The answer; on an error an empty one, which carries status and trailing metadata.
+
+    Serve keeps the status of a raised error, but loses the metadata and with it the hint
+    when to try again.
+    """
     try:
         return await work
     except Exception as error:
         _set_error(error, grpc_context)
-        raise
+        return empty
 
 
 def _set_error(error: Exception, grpc_context: RayServegRPCContext) -> None:

@@ -36,7 +36,7 @@ class _Source(NamedTuple):
 class Totals(Collector):
     """The whole application's numbers."""
 
-    def __init__(self, gauge_ttl_s: float = 10.0) -> None:
+    def __init__(self, gauge_ttl_s: float = 5.0) -> None:
         self._gauge_ttl_s = gauge_ttl_s
         self._counters: dict[Series, float] = {}
         self._histograms: dict[Series, Distribution] = {}

@@ -102,6 +102,7 @@ class Pipeline:
             self._admission.leave(now() - arrived_s)
             self._recorder.count("specdist_requests", outcome=outcome)
             self._recorder.count("specdist_late_verdicts", flow.session.num_late_verdicts)
+            self._recorder.count("specdist_target_sessions_lost", flow.session.num_targets_lost)
 
     async def health(self) -> HealthReport:
         """Ready when a target replica answers; drafts are optional."""
@@ -165,7 +166,6 @@ class Pipeline:
             return
         error = target.error()
         if isinstance(error, SpecdistError):
-            self._recorder.count("specdist_target_sessions_lost")
             flow.target_lost(target.replica_id, error)
             return
         await asyncio.sleep(LAST_VERDICT_S)

@@ -42,6 +42,7 @@ class Session:
         self._histogram: list[int] = []
         self._counts = SpeculationSummary()
         self.num_late_verdicts = 0
+        self.num_targets_lost = 0
 
     @property
     def session_id(self) -> str:
@@ -91,6 +92,7 @@ class Session:
         """The target is gone; True if the session must be opened elsewhere."""
         if self._phase is not Phase.RUNNING or target_id != self._target_id:
             return False
+        self.num_targets_lost += 1
         self._phase = Phase.OPENING
         self._target_id = None
         self._draft_id = None  # its trees go to the target that was lost

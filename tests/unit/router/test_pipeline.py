@@ -269,7 +269,9 @@ def test_lost_target_ends_the_stream_with_unavailable() -> None:
         assert tokens and tuple(tokens) == ANSWER[: len(tokens)]
         await world.settle()
         world.assert_clean()
-        assert world.counts()["specdist_requests", "unavailable"] == 1
+        counts = world.counts()
+        assert counts["specdist_requests", "unavailable"] == 1
+        assert counts["specdist_target_sessions_lost",] == 1
 
     run(scenario())
 
