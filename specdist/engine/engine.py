@@ -31,8 +31,13 @@ class Engine:
     """Sequences by session id over one block pool; see the module docstring."""
 
     def __init__(
-        self, loaded: LoadedModel, config: EngineConfig, vocab_size: int | None = None
+        self,
+        loaded: LoadedModel,
+        config: EngineConfig,
+        vocab_size: int | None = None,
+        masked_ids: Items[int] = (),
     ) -> None:
+        """Logits have ``vocab_size`` columns; those of ``masked_ids`` are -inf."""
         self.config = config
         self.block_size = config.block_size
         self.vocab_size = vocab_size or loaded.vocab_size
@@ -45,7 +50,7 @@ class Engine:
         self.kv = KvCache(loaded.kv_shape, self.num_blocks * self.block_size, loaded.device)
         self._prefixes = PrefixCache(self.block_size)
         self._pool = BlockPool(self.num_blocks, on_evict=self._prefixes.forget)
-        self._runner = ModelRunner(loaded, self.vocab_size)
+        self._runner = ModelRunner(loaded, self.vocab_size, masked_ids)
         self._options = layout.BatchOptions(loaded.group_size, loaded.dtype, loaded.device)
         self._sequences: dict[str, Sequence] = {}
 

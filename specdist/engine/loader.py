@@ -21,6 +21,7 @@ from transformers.utils import cached_file
 
 from specdist.engine.dtypes import resolve_dtype
 from specdist.engine.kv_cache import KvShape
+from specdist.engine.packing import pack_linears
 from specdist.engine.support import check_config, check_forward
 from specdist.errors import ConfigError, ModelError
 
@@ -50,7 +51,7 @@ class LoadedModel:
         """Columns of the logits once a reduced output vocabulary is spread."""
         if self.output_token_ids is not None:
             return self.num_embeddings
-        return self.model.get_output_embeddings().weight.shape[0]
+        return self.model.get_output_embeddings().out_features
 
     @property
     def max_model_len(self) -> int:
@@ -69,7 +70,10 @@ def load_model(
         model, ids = _load(str(path), number)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError, ImportError) as error:
         raise ModelError(f"cannot load model {str(path)!r}: {error}") from error
-    return prepare(model.to(place), output_token_ids=None if ids is None else ids.to(place))
+    model = model.requires_grad_(False).to(place)
+    if place.type == "cpu":
+        pack_linears(model, number)
+    return prepare(model, output_token_ids=None if ids is None else ids.to(place))
 
 
 def prepare(model: Any, output_token_ids: Tensor | None = None) -> LoadedModel:
@@ -142,7 +146,7 @@ def _load_reduced(path: str, ids: Tensor, options: dict[str, Any]) -> Any:
 
 
 def _check_output_ids(ids: Tensor, model: Any) -> None:
-    rows = model.get_output_embeddings().weight.shape[0]
+    rows = model.get_output_embeddings().out_features
     vocab_size = model.get_input_embeddings().weight.shape[0]
     if ids.dtype != torch.int64 or ids.shape != (rows,):
         raise ModelError(

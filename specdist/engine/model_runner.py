@@ -6,6 +6,8 @@ output vocabulary is spread to full width. Knows no sequences' state; called by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,10 +18,13 @@ from specdist.engine.loader import LoadedModel
 class ModelRunner:
     """One model's forward pass."""
 
-    def __init__(self, loaded: LoadedModel, vocab_size: int) -> None:
+    def __init__(
+        self, loaded: LoadedModel, vocab_size: int, masked_ids: Sequence[int] = ()
+    ) -> None:
         self._model = loaded.model
         self._output_token_ids = loaded.output_token_ids
         self._vocab_size = vocab_size
+        self._masked_ids = torch.tensor(masked_ids, dtype=torch.int64, device=loaded.device)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> list[Tensor]:
@@ -32,6 +37,8 @@ class ModelRunner:
             batch=batch,
         )
         logits = self._full_width(output.logits[0].float())
+        if len(self._masked_ids):
+            logits = logits.index_fill(1, self._masked_ids, -torch.inf)
         return list(logits.split([len(lay.rows.logits) for lay in batch.layouts]))
 
     def _full_width(self, logits: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from specdist.config import EngineConfig
-from specdist.engine import dtypes
+from specdist.engine import dtypes, packing
 from specdist.engine.engine import Engine
 from specdist.engine.loader import load_model, prepare
 from specdist.engine.sequence import chain_rows
@@ -42,6 +42,23 @@ def test_reduced_output_vocabulary(tmp_path: Path) -> None:
     assert bool((logits[:, others] == -torch.inf).all())
     narrow = Engine(model, CONFIG, vocab_size=50)
     assert narrow.forward([_one_row(narrow)])[0].isfinite().sum() == 3
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])  # without and with biases
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_packed_layers_give_the_same(
+    monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype
+) -> None:
+    if not packing.can_pack(dtype):
+        pytest.skip(f"this machine has no packed products for {dtype}")
+    monkeypatch.setitem(packing.MIN_ELEMENTS, dtype, 0)
+    plain, packed = build_tiny(kind).to(dtype), build_tiny(kind).to(dtype)
+    assert packing.pack_linears(packed, dtype) == 2 * 7 + 1
+    for num_rows in (1, 5, 40):
+        ids = torch.tensor([text(num_rows)])
+        expected, got = plain(ids).logits.float(), packed(ids).logits.float()
+        assert (got - expected).norm() / expected.norm() < (1e-5 if dtype.itemsize == 4 else 0.03)
 
 
 def _one_row(engine: Engine):  # type: ignore[no-untyped-def]
