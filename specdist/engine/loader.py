@@ -64,7 +64,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a folder, a .gguf file or a hub id; ModelError says what is wrong with it."""
     place = _checked_device(device)
-    torch.set_num_threads(num_threads or len(os.sched_getaffinity(0)))
+    torch.set_num_threads(num_threads or _num_cores())
     number = resolve_dtype(dtype, place)
     try:
         model, ids = _load(str(path), number)
@@ -94,6 +94,13 @@ def prepare(model: Any, output_token_ids: Tensor | None = None) -> LoadedModel:
         output_token_ids=output_token_ids,
         eos_token_ids=_eos_ids(model, config),
     )
+
+
+def _num_cores() -> int:
+    # Not torch's own default: process managers set OMP_NUM_THREADS to 1 for their workers.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _checked_device(device: str) -> torch.device:
