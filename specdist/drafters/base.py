@@ -72,6 +72,7 @@ class DraftSession:
     early: dict[int, tuple[int, ...]] = field(default_factory=dict)  # verdicts behind a gap
     offered_score: float | None = None  # expected tokens of what was offered for this root
     usual_score: float = 0.0  # running mean of the above
+    num_unused: int = 0  # offers in a row that the target did not verify
     num_draws: int = 0  # makes every draw of the rules that draw independent
     last_active_s: float = 0.0
 

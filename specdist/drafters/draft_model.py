@@ -42,7 +42,7 @@ class DraftModel:
         self,
         settings: SpeculationConfig,
         engine: Engine,
-        on_trouble: Callable[[str], None] = lambda reason: None,
+        on_trouble: Callable[[str], None],
     ) -> None:
         self._engine = engine
         self._on_trouble = on_trouble
@@ -83,6 +83,7 @@ class DraftModel:
         else:
             tree.clear()
             session.draft_rows.clear()
+            del rows[len(tokens) - 1 :]  # the new root's logits are needed once more
         if sequence is None:
             return
         kept_rows = sorted(row for row in tree.rows if row != NO_ROW)

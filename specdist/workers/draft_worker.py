@@ -27,13 +27,13 @@ from specdist.speculation.noise import Noise
 from specdist.speculation.rules.registry import get_rule
 from specdist.speculation.sampling import SamplingState
 from specdist.workers.observing import DraftMetrics, engine_gauges
+from specdist.workers.offering import growth, is_ready, make_offer, note_use
 from specdist.workers.step_loop import Mailbox, StepLoop
 
 logger = logging.getLogger(__name__)
 Message = Callable[[], None]
 IDLE_AFTER_S = 5.0  # a session without verdicts for so long may lose its KV to others
 SMOOTHING = 0.2
-GOOD_ENOUGH = 0.7  # survivors worth this share of a usual offer are sent without growing first
 
 
 class DraftWorker:
@@ -165,6 +165,7 @@ class DraftWorker:
 
     def _follow(self, session: DraftSession, verdict: Verdict) -> None:
         """Commit in order: verdicts can overtake each other, and can repeat what is known."""
+        note_use(session, verdict)
         session.early[verdict.base_len] = verdict.tokens
         session.last_active_s = time.monotonic()
         for base_len in sorted(session.early):
@@ -215,7 +216,7 @@ class DraftWorker:
             self._sessions.values(), key=lambda s: (s.offered_score is not None, s.last_active_s)
         )
         for session in order:
-            max_nodes, max_depth = self._growth(session)
+            max_nodes, max_depth = growth(session)
             if not max_nodes or self._model.is_complete(session, max_nodes, max_depth):
                 continue
             work = self._model.work_for(session, min(rows_left, self._max_chunk), max_depth)
@@ -223,20 +224,6 @@ class DraftWorker:
                 batch.append(work)
                 rows_left -= len(work.rows.tokens)
         return batch
-
-    def _growth(self, session: DraftSession) -> tuple[int, int]:
-        """Nodes and depth up to which the session's tree is worth growing now."""
-        limits = session.limits
-        if session.offered_score is None:
-            return limits.max_nodes, limits.max_depth
-        if session.draws or not limits.max_nodes_ahead:
-            # A verdict discards these trees: growing ahead would be for nothing. Prefill
-            # and the root still have to be done.
-            return (limits.max_nodes, limits.max_depth) if self._lacks_root(session) else (0, 0)
-        return limits.max_nodes + limits.max_nodes_ahead, 2 * limits.max_depth
-
-    def _lacks_root(self, session: DraftSession) -> bool:
-        return session.sequence is not None and not session.tree.root_expanded
 
     def _reserve(self, work: Work) -> bool:
         assert self.engine is not None and self._model is not None
@@ -262,41 +249,9 @@ class DraftWorker:
     def _offer_ready(self, step_s: float) -> None:
         by_target: dict[tuple[str, str], list[CandidateTree]] = defaultdict(list)
         for session in self._sessions.values():
-            if session.offered_score is None and self._is_ready(session):
+            if session.offered_score is None and is_ready(session, self._model):
                 key = (session.router_id, session.request.target_id)
-                by_target[key].append(self._offer(session))
+                by_target[key].append(make_offer(session))
         for (router_id, target_id), trees in by_target.items():
             self._metrics.count_offers(trees)
             self._on_offers(router_id, target_id, Offers(self.draft_id, tuple(trees), step_s))
-
-    def _is_ready(self, session: DraftSession) -> bool:
-        limits = session.limits
-        if not limits.max_nodes:
-            return False
-        if self._model is None or self._model.is_complete(
-            session, limits.max_nodes, limits.max_depth
-        ):
-            return True
-        if session.draws or not limits.max_nodes_ahead:
-            return False
-        best = session.tree.best(limits.max_nodes, limits.max_depth)
-        survivors = session.tree.expected_accepted(best)
-        return bool(best) and survivors >= GOOD_ENOUGH * session.usual_score > 0.0
-
-    def _offer(self, session: DraftSession) -> CandidateTree:
-        tree, limits = session.tree, session.limits
-        nodes = tree.best(limits.max_nodes, limits.max_depth)
-        if session.draws:
-            nodes = list(range(len(tree)))  # everything that was drawn, or the law is bent
-        place = {node: i for i, node in enumerate(nodes)} | {-1: -1}
-        session.offered_score = tree.expected_accepted(nodes)
-        session.usual_score += SMOOTHING * (session.offered_score - session.usual_score)
-        rows = [session.draft_rows[n] for n in (-1, *nodes) if n in session.draft_rows]
-        return CandidateTree(
-            session_id=session.request.session_id,
-            base_len=session.committed_len,
-            tokens=tuple(tree.tokens[i] for i in nodes),
-            parents=tuple(place[tree.parents[i]] for i in nodes),
-            scores=tuple(tree.scores[i] for i in nodes),
-            draft_rows=tuple(rows),
-        )

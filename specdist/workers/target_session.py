@@ -57,7 +57,8 @@ class TargetSession:
     apply_rule: Callable[..., Verification]
     max_tokens: int
     usable_vocab: int
-    candidates: FittedTree | None = None  # None: nothing offered for the present root
+    offered: CandidateTree | None = None  # the latest tree, until a step takes it
+    candidates: FittedTree | None = None  # what of it grows from the present root
     num_stale: int = 0  # trees dropped since the last verdict
     expects_candidates: bool = False
     num_vain_waits: int = 0
@@ -83,12 +84,12 @@ class TargetSession:
             self.num_stale += 1
             return False
         self.num_vain_waits = 0
-        self.candidates = fitted
+        self.offered, self.candidates = offered, fitted
         return True
 
     def take_candidates(self, max_model_len: int) -> FittedTree:
         """The candidates of this step, cut to what the answer can still hold."""
-        fitted, self.candidates = self.candidates or EMPTY, None
+        fitted, self.candidates, self.offered = self.candidates or EMPTY, None, None
         room = min(
             self.max_tokens - self.num_generated,
             max_model_len - self.committed_len,
@@ -150,6 +151,15 @@ class TargetSession:
         self.num_generated += num_tokens
         if num_nodes:
             self.expected_accepted += SMOOTHING * (num_accepted - self.expected_accepted)
+
+    def commit(self, tokens: tuple[int, ...]) -> None:
+        """Append what was decided; a tree that this step did not use has a root behind it now."""
+        self.sequence.tokens.extend(tokens)
+        if self.offered is not None:
+            self.candidates = self._fit(self.offered)
+            if self.candidates is None:
+                self.offered = None
+                self.num_stale += 1
 
     def _fit(self, offered: CandidateTree) -> FittedTree | None:
         tree = Tree(offered.tokens, offered.parents)

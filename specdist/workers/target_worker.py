@@ -25,9 +25,11 @@ from specdist.protocol.candidates import Offers
 from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import StepReport, Verdict
 from specdist.speculation.rules.registry import get_rule
-from specdist.workers.candidate_wait import CandidateWait
+from specdist.workers.candidate_wait import wait_for_candidates
+from specdist.workers.choosing import CandidateChoice
 from specdist.workers.deciding import decide
 from specdist.workers.observing import TargetMetrics, engine_gauges
+from specdist.workers.profiling import profile_engine
 from specdist.workers.step_loop import Mailbox, StepLoop
 from specdist.workers.target_session import (
     EMPTY,
@@ -60,7 +62,7 @@ class TargetWorker:
         self._sessions: dict[str, TargetSession] = {}
         self._mailbox: Mailbox[Message] = Mailbox()
         self._loop = StepLoop("target-engine", self.step, self._mailbox)
-        self._wait = CandidateWait(config.speculation)
+        self._choice = CandidateChoice(config.speculation, profile_engine(engine))
         self._metrics = TargetMetrics(recorder)
 
     # -- called from other threads ------------------------------------------------------
@@ -96,7 +98,7 @@ class TargetWorker:
 
     def reconfigure(self, speculation: SpeculationConfig) -> None:
         """Apply new speculation settings from the next step on."""
-        self._mailbox.post(lambda: self._wait.reconfigure(speculation))
+        self._mailbox.post(lambda: self._choice.reconfigure(speculation))
 
     def stats(self) -> dict[str, float]:
         """Sessions and KV use, for health and autoscaling."""
@@ -111,14 +113,16 @@ class TargetWorker:
         if not self._sessions:
             self.engine.check_integrity()
             return False
-        self._wait.until_ready(self._sessions.values(), self._mailbox, self._take_messages)
+        sessions = self._sessions.values()
+        wait_for_candidates(sessions, self._choice, self._mailbox, self._take_messages)
         fitted = self._fitted_trees()
         plan = self._scheduler.plan({i: len(f.tree) for i, f in fitted.items()})
         verdicts = self._exhausted(plan)
         began = time.monotonic()
         verdicts += self._run(plan, fitted)
         step_s = time.monotonic() - began
-        self._wait.observe_step(step_s, len(plan.decodes))
+        if plan.num_rows:
+            self._choice.cost.observe(plan.num_rows, step_s)
         self._report(verdicts, step_s)
         self._metrics.observe_step(step_s, verdicts, len(plan.preempted))
         return bool(verdicts or plan.prefills or plan.decodes)
@@ -146,7 +150,7 @@ class TargetWorker:
         )
 
     def _take_offers(self, offers: Offers) -> None:
-        enabled = self._wait.speculation.mode != "off"
+        enabled = self._choice.settings.mode != "off"
         for tree in offers.trees:
             session = self._sessions.get(tree.session_id)
             if session is not None and session.request.speculate and enabled:
@@ -159,12 +163,13 @@ class TargetWorker:
                 self.engine.close(session_id)
 
     def _fitted_trees(self) -> dict[str, FittedTree]:
+        """The candidates worth verifying, for every session that decodes."""
         limit = self.engine.max_model_len
-        return {
-            session_id: session.take_candidates(limit)
-            for session_id, session in self._sessions.items()
-            if not session.is_prefilling
-        }
+        decoding = {i: s for i, s in self._sessions.items() if not s.is_prefilling}
+        num_waiting = sum(s.sequence.num_uncomputed for s in self._sessions.values())
+        num_prefill_rows = min(num_waiting - len(decoding), self.engine.config.max_prefill_chunk)
+        fitted = {i: s.take_candidates(limit) for i, s in decoding.items()}
+        return self._choice.choose(fitted, decoding, num_prefill_rows)
 
     def _exhausted(self, plan: Plan) -> list[Verdict]:
         """Sequences that alone need more blocks than there are end with what they have."""
@@ -223,7 +228,8 @@ class TargetWorker:
             verdict, accepted = decide(session, trees, logits, self.engine)
         except FloatingPointError as error:
             return session.failure(str(error))
-        session.sequence.tokens.extend(verdict.tokens)
+        session.commit(verdict.tokens)
+        self._choice.observe(session, verdict.num_draft_tokens, verdict.num_accepted)
         self.engine.settle(session.sequence, path + [num_context + i for i in accepted])
         return verdict
 

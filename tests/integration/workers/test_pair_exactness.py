@@ -57,9 +57,7 @@ def test_greedy_equals_plain(
     models: dict[str, object], draft: str, settings: SpeculationConfig, block_size: int
 ) -> None:
     blocks = {"block_size": block_size}
-    pair = Pair(
-        models["target"], models[draft], speculation=settings, target=blocks, draft=blocks
-    )
+    pair = Pair(models["target"], models[draft], speculation=settings, target=blocks, draft=blocks)
     answers = pair.generate(PROMPTS, max_tokens=24)
     assert [a.tokens for a in answers] == off(models, max_tokens=24)
     if draft == "self":

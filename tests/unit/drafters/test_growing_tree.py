@@ -42,9 +42,7 @@ def test_best_nodes_are_closed_under_parents(
 
 
 @given(additions, st.integers(0, 39))
-def test_reroot_keeps_exactly_the_subtree(
-    steps: list[tuple[int, int, float]], pick: int
-) -> None:
+def test_reroot_keeps_exactly_the_subtree(steps: list[tuple[int, int, float]], pick: int) -> None:
     tree = grown(steps)
     if not len(tree):
         return
