@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import aclosing
 from typing import Any
 
-from deployments.pinning import Address
 from deployments.replica import IDLE_S, SessionReplica, as_config
 from specdist.config import AppConfig
 from specdist.metrics.recorder import Recorder
@@ -45,8 +45,9 @@ class Draft(SessionReplica):
         recorder: Recorder | None = None,
     ) -> None:
         super().__init__("Draft", replica_id, recorder)
-        worker = make_worker(as_config(settings), self.replica_id, self._on_offers, self._recorder)
-        self._start(worker)
+        config = as_config(settings)
+        worker = make_worker(config, self.replica_id, self._on_offers, self._recorder)
+        self._start(worker, config.speculation)
 
     def _feed_key(self, request: SessionRequest, router_id: str) -> Hashable:
         return router_id, request.target_id
@@ -55,19 +56,15 @@ class Draft(SessionReplica):
         """Called by the worker's thread after every draft step."""
         self._outbox.put((router_id, target_id), offers)
 
-    async def open(self, request: SessionRequest, router_id: str) -> AsyncIterator[Address | str]:
-        """A session as a stream: this replica's address first, then the end marker."""
-        async for item in self._open(request, router_id):
-            yield item
-
     async def feed(self, replica_id: str, router_id: str, target_id: str) -> AsyncIterator[Offers]:
         """One bundle of trees for each draft step for that router's sessions on that target."""
         self._check_address(replica_id)
         self._wake()
         key = (router_id, target_id)
         needed = functools.partial(self._has_sessions, key)
-        async for offers in self._outbox.read(key, IDLE_S, needed):
-            yield offers
+        async with aclosing(self._outbox.read(key, IDLE_S, needed)) as bundles:
+            async for offers in bundles:
+                yield offers
 
     async def observe(self, replica_id: str, report: StepReport) -> None:
         """Verdicts of a target; ``report`` travelled as an object ref."""

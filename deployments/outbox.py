@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Outbox(Generic[T]):
 
     async def read(
         self, key: Hashable, idle_s: float, is_needed: Callable[[], bool]
-    ) -> AsyncIterator[T]:
+    ) -> AsyncGenerator[T, None]:
         """All messages of a key, until another reader takes over or nobody needs them.
 
         Ends only when nothing waits and ``is_needed`` was false after ``idle_s`` of

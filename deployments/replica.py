@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
@@ -70,8 +71,9 @@ class SessionReplica:
         self._pusher: MetricsPusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _start(self, worker: Worker) -> None:
+    def _start(self, worker: Worker, speculation: SpeculationConfig) -> None:
         self._worker = worker
+        self._speculation = speculation
         worker.start()
         if ray.is_initialized():
             app_name = serve.get_replica_context().app_name
@@ -89,7 +91,7 @@ class SessionReplica:
             self._outbox.bind_loop()
             self._reaper = self._loop.create_task(self._reap(), context=contextvars.Context())
 
-    async def _open(self, request: SessionRequest, router_id: str) -> AsyncIterator[Address | str]:
+    async def open(self, request: SessionRequest, router_id: str) -> AsyncIterator[Address | str]:
         """The replica's address as soon as the session is taken, ENDED when it is over.
 
         Closing the stream closes the session.
@@ -174,7 +176,9 @@ class SessionReplica:
         if values:
             raise ConfigError(f"unknown key {min(values)!r} in user_config; known: speculation")
         if speculation is not None:
-            self._worker.reconfigure(from_mapping(SpeculationConfig, speculation, "speculation"))
+            base = dataclasses.asdict(self._speculation)
+            changed = from_mapping(SpeculationConfig, {**base, **speculation}, "speculation")
+            self._worker.reconfigure(changed)
 
     def _check_address(self, replica_id: str) -> None:
         if replica_id != self.replica_id:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
-from deployments.pinning import Address
 from deployments.replica import IDLE_S, SessionReplica, as_config
 from specdist.config import AppConfig
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import Offers
-from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import StepReport
 
 MakeWorker = Callable[[AppConfig, str, Callable[[str, StepReport], None], Recorder], Any]
@@ -45,8 +44,9 @@ class Target(SessionReplica):
         recorder: Recorder | None = None,
     ) -> None:
         super().__init__("Target", replica_id, recorder)
-        worker = make_worker(as_config(settings), self.replica_id, self._on_report, self._recorder)
-        self._start(worker)
+        config = as_config(settings)
+        worker = make_worker(config, self.replica_id, self._on_report, self._recorder)
+        self._start(worker, config.speculation)
 
     def _on_report(self, router_id: str, report: StepReport) -> None:
         """Called by the worker's thread after every engine step."""
@@ -55,18 +55,14 @@ class Target(SessionReplica):
         if over and self._loop is not None:
             self._loop.call_soon_threadsafe(self._end, over)
 
-    async def open(self, request: SessionRequest, router_id: str) -> AsyncIterator[Address | str]:
-        """A session as a stream: this replica's address first, then the end marker."""
-        async for item in self._open(request, router_id):
-            yield item
-
     async def feed(self, replica_id: str, router_id: str) -> AsyncIterator[StepReport]:
         """One report for each engine step that concerns that router."""
         self._check_address(replica_id)
         self._wake()
         needed = functools.partial(self._has_sessions, router_id)
-        async for report in self._outbox.read(router_id, IDLE_S, needed):
-            yield report
+        async with aclosing(self._outbox.read(router_id, IDLE_S, needed)) as reports:
+            async for report in reports:
+                yield report
 
     async def offer(self, replica_id: str, offers: Offers) -> None:
         """Candidate trees from a draft; ``offers`` travelled as an object ref."""
