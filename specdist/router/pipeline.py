@@ -100,9 +100,12 @@ class Pipeline:
             flow.cancel()
             self._release(flow)
             self._admission.leave(now() - arrived_s)
-            self._recorder.count("specdist_requests", outcome=outcome)
-            self._recorder.count("specdist_late_verdicts", flow.session.num_late_verdicts)
-            self._recorder.count("specdist_target_sessions_lost", flow.session.num_targets_lost)
+            self._count_end(flow, outcome)
+
+    def _count_end(self, flow: Flow, outcome: str) -> None:
+        self._recorder.count("specdist_requests", outcome=outcome)
+        self._recorder.count("specdist_late_verdicts", flow.session.num_late_verdicts)
+        self._recorder.count("specdist_target_sessions_lost", flow.session.num_targets_lost)
 
     async def health(self) -> HealthReport:
         """Ready when a target replica answers; drafts are optional."""
