@@ -31,12 +31,13 @@ def profile_engine(engine: Engine) -> CostModel:
             return _one_row_only(cost)
         engine.forward([chain_rows(sequence, sequence.tokens)])
         engine.settle(sequence, range(len(sequence.tokens)))
-        for num_rows in cost.edges:
-            fits = num_rows <= min(MOST_ROWS, engine.config.max_step_tokens)
-            if not fits or not engine.reserve(sequence, num_rows):
-                break
+        most = min(MOST_ROWS, engine.config.max_step_tokens)
+        for num_rows in (n for n in cost.edges if n <= most):
             rows = Rows(sequence, [0] * num_rows, [-1] * num_rows, range(num_rows))
-            cost.observe(num_rows, min(_seconds(engine, rows) for _ in range(REPEATS)))
+            seconds = [_seconds(engine, rows) for _ in range(REPEATS)]
+            if None in seconds:
+                break
+            cost.observe(num_rows, min(filter(None, seconds)))
     finally:
         engine.close(SESSION)
     seconds = cost.to_dict()["seconds"]
@@ -50,7 +51,10 @@ def _one_row_only(cost: CostModel) -> CostModel:
     return cost
 
 
-def _seconds(engine: Engine, rows: Rows) -> float:
+def _seconds(engine: Engine, rows: Rows) -> float | None:
+    """Time of one step, None when the pool cannot hold it."""
+    if not engine.reserve(rows.seq, len(rows.tokens)):
+        return None
     began = time.perf_counter()
     engine.forward([rows])
     seconds = time.perf_counter() - began
