@@ -32,7 +32,9 @@ clean:  ## caches and build outputs; the virtual environment and the models stay
 # A stamp is written when its step is complete: a broken step is done again, a complete one is not.
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specdist needs Python 3.11 or newer, this is " + sys.version)'
-	$(PYTHON) -m venv $(VENV) && touch $@
+	$(PYTHON) -m venv $(VENV)
+	printf '%s\n' '# specdist: no usage reports leave the machine; other shells may talk to the cluster' \
+		'export RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token' >> $(VENV)/bin/activate && touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.made
 	$(INSTALL) torch==2.13.0
