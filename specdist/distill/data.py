@@ -6,6 +6,7 @@ tokenizer and no model. Called by ``short``, ``train`` and ``evaluate``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -77,18 +78,18 @@ def read_shards(folder: Path) -> list[Example]:
 
 
 def split_held_out(
-    examples: Sequence[Example], num_held_out: int, seed: int
+    examples: Sequence[Example], share: float
 ) -> tuple[list[Example], list[Example]]:
-    """(training, held out), disjoint in their prompts: equal prompts fall on the same side."""
-    order = list(range(len(examples)))
-    random.Random(seed).shuffle(order)
-    held = [examples[i] for i in order[:num_held_out]]
-    prompts = {_prompt_key(e) for e in held}
-    return [e for e in examples if _prompt_key(e) not in prompts], held
+    """(training, held out), decided by a hash of the prompt.
 
-
-def _prompt_key(example: Example) -> tuple[int, ...]:
-    return tuple(example.tokens[: example.answer_start].tolist())
+    So equal prompts fall on the same side, and an example stays on its side while data grow.
+    """
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for example in examples:
+        prompt = example.tokens[: example.answer_start].numpy().tobytes()
+        place = int.from_bytes(hashlib.sha256(prompt).digest()[:8], "big") / 2**64
+        sides[place < share].append(example)
+    return sides
 
 
 def token_counts(examples: Sequence[Example], vocab_size: int) -> tuple[Tensor, Tensor]:

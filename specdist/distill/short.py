@@ -45,7 +45,7 @@ STAGES = ("generate", "train", "export", "evaluate")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The settings; a default is what the shipped interim draft was made with."""
+    """The settings; the shipped draft's model card says which ones it was made with."""
     parser = argparse.ArgumentParser(prog="python -m specdist.distill.short", description=__doc__)
     add = parser.add_argument
     add("--target", type=Path, required=True, help="folder of the target (Hugging Face format)")
@@ -64,7 +64,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add("--start-from", type=Path, help="folder of an earlier export to go on from")
     add("--outputs", type=int, default=8192, help="size of the output vocabulary")
-    add("--held-out", type=int, default=60, help="examples kept for the figures")
+    add("--held-out", type=float, default=0.08, help="share of prompts kept for the figures")
     add("--train-steps", type=int, default=600)
     add("--train-batch", type=int, default=8, help="examples in a step")
     add("--learning-rate", type=float, default=1e-3)
@@ -89,7 +89,7 @@ def generate(args: argparse.Namespace, target: PreTrainedModel) -> None:
 
 def load_split(args: argparse.Namespace) -> tuple[list[Example], list[Example]]:
     """(training, held out) examples."""
-    return split_held_out(read_shards(args.work / "shards"), args.held_out, args.seed)
+    return split_held_out(read_shards(args.work / "shards"), args.held_out)
 
 
 def make_trainer(

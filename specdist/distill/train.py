@@ -37,7 +37,7 @@ class TrainConfig:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     prompt_weight: float = 0.1  # of a prompt token against an answer token
-    checkpoint_steps: int = 50
+    checkpoint_steps: int = 25
     seed: int = 0
 
 

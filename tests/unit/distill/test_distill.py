@@ -115,12 +115,15 @@ def test_no_shards_is_an_error(tmp_path: Path) -> None:
         read_shards(tmp_path)
 
 
-def test_equal_prompts_never_stand_on_both_sides(target: LlamaForCausalLM) -> None:
-    examples = answered(target) + answered(target)
-    training, held_out = split_held_out(examples, 6, seed=0)
+def test_the_split_goes_by_prompt_and_stays_while_data_grow(target: LlamaForCausalLM) -> None:
+    examples = answered(target, num=40)
+    training, held_out = split_held_out(examples + answered(target, num=12), 0.3)
     sides = [{tuple(e.tokens[: e.answer_start].tolist()) for e in s} for s in (training, held_out)]
-    assert len(held_out) == 6
+    assert sides[0]
+    assert sides[1]
     assert not sides[0] & sides[1]
+    _, fewer = split_held_out(examples[:20], 0.3)
+    assert {id(e) for e in fewer} <= {id(e) for e in held_out}
 
 
 def test_weights_mark_answers_prompts_and_padding(target: LlamaForCausalLM) -> None:
