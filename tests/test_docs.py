@@ -17,7 +17,6 @@ OTHERS = {
     "serve_config.yaml": "the Ray Serve application: what is deployed and its settings",
     "proto/specdist.proto": "the public gRPC service",
     "models/": "the shipped draft and its model card",
-    "k8s/": "manifests for KubeRay",
     "benchmarks/": "measuring scripts and recorded results",
     "docs/": "architecture, terms, how to add things, decisions",
     "tests/": "unit, contracts, integration, e2e, and the house rules",

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 logger = logging.getLogger(__name__)
 
 ROWS_HINT = 16  # the layout chosen for this many rows is good from 1 to whole chunks
-MIN_ELEMENTS = {torch.float32: 10_000_000, torch.bfloat16: 0}  # smaller float32 ones lose at 1 row
+# Measured (2 AVX2 cores, SmolLM2-135M, float32): all layers packed, 4 rows take 65 ms, not 111, and
+# 1 row the same 65 ms; with only the output layer packed 4 rows take 111 ms.
+MIN_ELEMENTS = {torch.float32: 0, torch.bfloat16: 0}
 
 
 class PackedLinear(nn.Module):
