@@ -6,6 +6,8 @@ nor any queue.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from specdist.engine.engine import Engine
@@ -14,10 +16,16 @@ from specdist.speculation.sampling import raw_logprobs
 from specdist.workers.target_session import FittedTree, TargetSession
 
 
-def decide(
-    session: TargetSession, trees: FittedTree, logits: Tensor, engine: Engine
-) -> tuple[Verdict, tuple[int, ...]]:
-    """Verify one tree: the verdict, and the accepted nodes whose KV is to be kept.
+class Decision(NamedTuple):
+    """What one verification came to."""
+
+    verdict: Verdict
+    accepted: tuple[int, ...]  # nodes whose KV is to be kept
+    num_missing_rows: int  # inner nodes without a usable draft law, taken as rejected
+
+
+def decide(session: TargetSession, trees: FittedTree, logits: Tensor, engine: Engine) -> Decision:
+    """Verify one tree.
 
     ``logits`` has one row for the root and one for each node.  # [1 + nodes, vocab]
     """
@@ -36,7 +44,7 @@ def decide(
     )
     session.sampling.commit(tokens)
     session.learn(len(tree), len(accepted), len(tokens))
-    return verdict, accepted
+    return Decision(verdict, accepted, result.num_missing_rows)
 
 
 def _cut(session: TargetSession, tokens: list[int], engine: Engine) -> tuple[list[int], str | None]:

@@ -225,9 +225,10 @@ class TargetWorker:
             self.engine.settle(session.sequence, path)
             return None
         try:
-            verdict, accepted = decide(session, trees, logits, self.engine)
+            verdict, accepted, num_missing = decide(session, trees, logits, self.engine)
         except FloatingPointError as error:
             return session.failure(str(error))
+        self._metrics.count_missing_rows(num_missing)
         session.commit(verdict.tokens)
         self._choice.observe(session, verdict.num_draft_tokens, verdict.num_accepted)
         self.engine.settle(session.sequence, path + [num_context + i for i in accepted])
