@@ -162,9 +162,9 @@ class TargetSession:
                 self.num_stale += 1
 
     def _fit(self, offered: CandidateTree) -> FittedTree | None:
-        tree = Tree(offered.tokens, offered.parents)
-        if len(tree) and max(tree.tokens) >= self.usable_vocab:
-            return None  # a padded or foreign id: never proposed by a sound draft
+        tree = _sound_tree(offered, self.usable_vocab)
+        if tree is None:
+            return None
         since = self.sequence.tokens[offered.base_len :]
         if offered.base_len > self.committed_len or offered.base_len < 1:
             return None
@@ -209,6 +209,18 @@ def new_target_session(
         num_generated=len(answer),
         stop_ids=eos | frozenset(params.stop_token_ids),
     )
+
+
+def _sound_tree(offered: CandidateTree, vocab_size: int) -> Tree | None:
+    """The offered tree; None if no sound draft makes such a one: a draft never stops a target."""
+    if len(offered.scores) not in (0, len(offered.tokens)):
+        return None
+    if not all(0 <= token < vocab_size for token in offered.tokens):
+        return None  # padding, or a token that only the draft has
+    try:
+        return Tree(offered.tokens, offered.parents)
+    except ValueError:
+        return None
 
 
 def shrink(fitted: FittedTree, num_nodes: int, rule: RuleInfo) -> FittedTree:
