@@ -19,6 +19,7 @@ from specdist.drafters.growing_tree import NO_ROW, ROOT
 from specdist.drafters.ranking import ChildRanking
 from specdist.engine.engine import Engine
 from specdist.engine.sequence import Rows, chain_rows
+from specdist.errors import InvalidRequestError
 
 logger = logging.getLogger(__name__)
 EXPAND_WIDTH = 4  # nodes of one session that are expanded in one forward pass
@@ -50,9 +51,12 @@ class DraftModel:
 
     def attach(self, session: DraftSession) -> None:
         """Give the session a sequence in the cache when the model can hold it."""
-        if session.committed_len >= self._engine.max_model_len:
+        try:
+            sequence = self._engine.open(session.request.session_id, session.tokens)
+        except InvalidRequestError as error:
+            logger.info("%s: not drafted for: %s", session.request.session_id, error)
+            self._on_trouble("too_long")
             return
-        sequence = self._engine.open(session.request.session_id, session.tokens)
         session.tokens = sequence.tokens
         session.sequence = sequence
         self._engine.attach_prefix(sequence)
@@ -63,6 +67,7 @@ class DraftModel:
             session.tokens = list(session.tokens)
             session.sequence = None
             session.tree.clear()
+            session.draft_rows.clear()
             self._engine.close(session.request.session_id)
 
     def commit(self, session: DraftSession, tokens: Sequence[int]) -> None:
@@ -101,7 +106,7 @@ class DraftModel:
             return False
         if session.draws:
             return not self._drawable(session)
-        frontier = tree.frontier(1, max_depth - 1, session.limits.min_score)
+        frontier = tree.frontier(1, self._deepest(session, max_depth), session.limits.min_score)
         if not frontier:
             return True
         best = tree.best(max_nodes, max_depth)
@@ -157,12 +162,17 @@ class DraftModel:
     def _drawable(self, session: DraftSession) -> list[int]:
         if self._ranking.num_drawn(session, 0) < 1:
             return []
-        return session.tree.frontier(1, session.limits.max_depth - 1)
+        return session.tree.frontier(1, self._deepest(session, session.limits.max_depth))
 
     def _nodes_to_expand(self, session: DraftSession, limit: int, max_depth: int) -> list[int]:
         if session.draws:
             return self._drawable(session)
-        return session.tree.frontier(limit, max_depth - 1, session.limits.min_score)
+        depth = self._deepest(session, max_depth)
+        return session.tree.frontier(limit, depth, session.limits.min_score)
+
+    def _deepest(self, session: DraftSession, max_depth: int) -> int:
+        """The depth up to which nodes are expanded: their rows must fit the model's context."""
+        return min(max_depth - 1, self._engine.max_model_len - session.committed_len)
 
     def _pending(self, session: DraftSession) -> list[int]:
         assert session.sequence is not None

@@ -119,7 +119,12 @@ class DraftWorker:
             return False
         assert self._model is not None
         began = time.monotonic()
-        self._model.forward(batch)
+        try:
+            self._model.forward(batch)
+        except Exception:  # the boundary: one bad step costs its batch the model, nothing else
+            logger.exception("a draft step failed")
+            self._give_up(batch)
+            return True
         step_s = time.monotonic() - began
         weight = SMOOTHING if self._draft_step_s else 1.0
         self._draft_step_s += weight * (step_s - self._draft_step_s)
@@ -234,6 +239,12 @@ class DraftWorker:
                 return False
             self._model.detach(idle)
         return True
+
+    def _give_up(self, batch: Sequence[Work]) -> None:
+        assert self._model is not None
+        for work in batch:
+            self._metrics.count_trouble("failed")
+            self._model.detach(work.session)
 
     def _idle_session(self, but: DraftSession) -> DraftSession | None:
         horizon = time.monotonic() - IDLE_AFTER_S
