@@ -39,6 +39,8 @@ class GrowthLimits:
         depth = settings.num_speculative_tokens
         if request.max_speculative_tokens is not None:
             depth = min(depth, request.max_speculative_tokens)
+        if settings.mode == "off":
+            depth = 0
         chain = settings.mode == "fixed"
         nodes = depth if chain else settings.max_tree_nodes
         ahead = settings.draft_ahead_nodes if settings.draft_ahead else 0

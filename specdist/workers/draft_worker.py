@@ -152,7 +152,8 @@ class DraftWorker:
             last_active_s=time.monotonic(),
         )
         self._sessions[request.session_id] = session
-        if self._model is not None and session.limits.max_nodes:
+        # Also while the mode is off: it may be turned on before the session ends.
+        if self._model is not None and request.max_speculative_tokens != 0:
             self._model.attach(session)
         self._at_new_root(session, ())
 
@@ -208,6 +209,8 @@ class DraftWorker:
 
     def _reconfigure(self, speculation: SpeculationConfig) -> None:
         self._settings = speculation
+        for session in self._sessions.values():
+            session.num_unused = 0  # what was not used before says nothing now
 
     # -- what to grow -------------------------------------------------------------------
 
