@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -108,8 +109,9 @@ class Link:
         return sum(not isinstance(answer, BaseException) for answer in await self._all("ping"))
 
     async def flush_metrics(self) -> None:
-        """Have every replica push what it counted; one that does not answer is left out."""
-        await self._all("flush_metrics")
+        """Have every replica push what it counted; those that do not answer are left out."""
+        with suppress(UnavailableError):  # there is none: what was counted before is known
+            await self._all("flush_metrics")
 
     async def _all(self, method: str) -> list[Any]:
         """What each replica answers, or the error in its place."""

@@ -13,7 +13,7 @@ from ray.serve.exceptions import (
     RequestCancelledError,
 )
 
-from deployments.links import as_specdist_error
+from deployments.links import DraftLink, as_specdist_error
 from specdist.errors import (
     InternalError,
     InvalidRequestError,
@@ -56,3 +56,20 @@ def test_our_errors_keep_their_fields_across_processes() -> None:
 def test_unavailable_deployment() -> None:
     error = DeploymentUnavailableError.__new__(DeploymentUnavailableError)
     assert type(as_specdist_error(error, "draft")) is UnavailableError
+
+
+class NoReplicas:
+    """A deployment handle while every replica is gone."""
+
+    def options(self, **_: object) -> NoReplicas:
+        return self
+
+    def broadcast(self, method: str) -> None:
+        raise RayServeException("no running replicas")
+
+
+async def test_metrics_do_without_a_lost_deployment() -> None:
+    link = DraftLink(NoReplicas(), "r0")
+    await link.flush_metrics()
+    with pytest.raises(UnavailableError, match="draft"):
+        await link.count_alive()
