@@ -57,7 +57,7 @@ def held_fits(pair: Pair) -> bool:
 
 @pytest.mark.parametrize("prefix_cache", [True, False])
 @pytest.mark.parametrize("rule", ["coupled", "rejection"])
-def test_b078_b057_last_candidate_rejected(tiny: Any, prefix_cache: bool, rule: str) -> None:
+def test_b078_last_candidate_rejected(tiny: Any, prefix_cache: bool, rule: str) -> None:
     """B078: committed == prompt + emitted after every step, gamma 1, all rejected or not."""
     draft = build_tiny("llama", vocab_size=VOCAB, layers=1, seed=99)
     pair = Pair(tiny, draft, speculation=fixed(1), target={"prefix_cache": prefix_cache})
