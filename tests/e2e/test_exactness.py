@@ -85,19 +85,23 @@ def test_reference_prompts_are_speculated_on(client: Client) -> None:
 
 @LAWS
 def test_sampled_same_seed_same_tokens(client: Client, temperature: float) -> None:
-    """Alone without candidates, alone with them, and all eight together."""
+    """All eight together with and without candidates; three of them also alone."""
     calls = [
         partial(_sampled, client, prompt, temperature, seed)
         for seed, prompt in enumerate(SAMPLED_PROMPTS)
     ]
+    plain = together([partial(call, speculation=OFF) for call in calls])
     batched = together(calls)
-    assert sum(a.speculation.num_draft_tokens for a in batched) > 0
-    for index, call in enumerate(calls):
-        assert call(speculation=OFF).token_ids == batched[index].token_ids
     alone = [call() for call in calls[:3]]
-    assert [a.token_ids for a in alone] == [a.token_ids for a in batched[:3]]
-    assert sum(a.speculation.num_draft_tokens for a in alone) > 0
-    assert all(a.speculation.lossless for a in batched)
+    plain_alone = [call(speculation=OFF) for call in calls[:3]]
+    expected = [a.token_ids for a in plain]
+    assert len(set(expected)) == len(calls)
+    assert [a.token_ids for a in batched] == expected
+    assert [a.token_ids for a in alone] == expected[:3]
+    assert [a.token_ids for a in plain_alone] == expected[:3]
+    for speculated in (batched, alone):
+        assert sum(a.speculation.num_draft_tokens for a in speculated) > 0
+        assert all(a.speculation.lossless for a in speculated)
 
 
 def test_sampled_http_and_grpc_agree(client: Client, openai_client: OpenAI) -> None:
