@@ -65,7 +65,7 @@ ROWS: Final[tuple[Metric, ...]] = (
     Metric(
         "specdist_draft_trouble",
         "counter",
-        "What kept a draft from drafting for a session, by reason: starved (no KV blocks), nan",
+        "Model drafting kept off a session: starved (no KV blocks), nan, too_long, failed",
         "draft",
         ("reason",),
     ),

@@ -30,6 +30,7 @@ class Verdict:
     num_stale_trees: int = 0  # trees dropped since the last verdict
     finish_reason: str | None = None  # "stop", "length", "error"
     error: str | None = None
+    is_retryable: bool = False  # of an error: the same request may succeed if sent again
     logprobs: tuple[TokenLogprobs, ...] = ()
     num_cached_tokens: int = 0  # prompt tokens that the prefix cache held (first verdict)
 

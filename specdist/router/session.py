@@ -14,7 +14,7 @@ import dataclasses
 import enum
 
 from specdist.config import LOSSLESS_RULES
-from specdist.errors import InternalError, SpecdistError
+from specdist.errors import InternalError, SpecdistError, UnavailableError
 from specdist.protocol.answer import SpeculationSummary, TokenDelta
 from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import Verdict
@@ -132,7 +132,8 @@ class Session:
             self.num_late_verdicts += 1
             return None
         if verdict.error is not None:
-            self.fail(InternalError(f"request {self.session_id}: {verdict.error}"))
+            kind = UnavailableError if verdict.is_retryable else InternalError
+            self.fail(kind(f"request {self.session_id}: {verdict.error}"))
             return None
         if verdict.base_len < self.committed_len:
             self.num_late_verdicts += 1

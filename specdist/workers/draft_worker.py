@@ -28,16 +28,16 @@ from specdist.speculation.rules.registry import get_rule
 from specdist.speculation.sampling import SamplingState
 from specdist.workers.observing import DraftMetrics, engine_gauges
 from specdist.workers.offering import growth, is_ready, make_offer, note_use
-from specdist.workers.step_loop import Mailbox, StepLoop
+from specdist.workers.step_loop import EngineWorker
 
 logger = logging.getLogger(__name__)
-Message = Callable[[], None]
 IDLE_AFTER_S = 5.0  # a session without verdicts for so long may lose its KV to others
-SMOOTHING = 0.2
 
 
-class DraftWorker:
+class DraftWorker(EngineWorker):
     """The sessions of one draft replica, grown together."""
+
+    _sessions: dict[str, DraftSession]
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class DraftWorker:
         engine: Engine | None,
     ) -> None:
         """``engine`` is None when no model drafts (``drafters: [ngram]``)."""
+        super().__init__("draft-engine")
         self.draft_id = draft_id
         self._settings = config.speculation
         self._on_offers = on_offers
@@ -63,11 +64,6 @@ class DraftWorker:
         )
         self._max_rows = config.draft.max_step_tokens
         self._max_chunk = config.draft.max_prefill_chunk
-        self._sessions: dict[str, DraftSession] = {}
-        self._mailbox: Mailbox[Message] = Mailbox()
-        self._loop = StepLoop("draft-engine", self.step, self._mailbox)
-        self._draft_step_s = 0.0
-        self._target_step_s = 0.0
 
     # -- called from other threads ------------------------------------------------------
 
@@ -78,26 +74,6 @@ class DraftWorker:
     def observe(self, report: StepReport) -> None:
         """Learn what a target decided; sessions that are not here are ignored."""
         self._mailbox.post(lambda: self._observe(report))
-
-    def close(self, session_ids: Sequence[str]) -> None:
-        """End sessions; unknown ids are ignored."""
-        self._mailbox.post(lambda: self._close(session_ids))
-
-    def is_open(self, session_id: str) -> bool:
-        """Whether the session is known here."""
-        return session_id in self._sessions
-
-    def start(self) -> None:
-        """Start the engine thread."""
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Stop the engine thread."""
-        self._loop.stop()
-
-    def check_health(self, max_step_s: float = 120.0) -> None:
-        """Raise when the engine thread has died or hangs."""
-        self._loop.check_health(max_step_s)
 
     def reconfigure(self, speculation: SpeculationConfig) -> None:
         """Apply new speculation settings to sessions from the next root on."""
@@ -111,8 +87,7 @@ class DraftWorker:
 
     def step(self) -> bool:
         """One draft step over all sessions; False when there is nothing to grow."""
-        for message in self._mailbox.drain():
-            message()
+        self._take_messages()
         self._offer_ready(0.0)
         batch = self._choose_work()
         if not batch:
@@ -126,8 +101,6 @@ class DraftWorker:
             self._give_up(batch)
             return True
         step_s = time.monotonic() - began
-        weight = SMOOTHING if self._draft_step_s else 1.0
-        self._draft_step_s += weight * (step_s - self._draft_step_s)
         self._metrics.observe_step(step_s)
         self._offer_ready(step_s)
         return True
@@ -158,8 +131,6 @@ class DraftWorker:
         self._at_new_root(session, ())
 
     def _observe(self, report: StepReport) -> None:
-        weight = SMOOTHING if self._target_step_s else 1.0
-        self._target_step_s += weight * (report.step_s - self._target_step_s)
         for verdict in report.verdicts:
             session = self._sessions.get(verdict.session_id)
             if session is None:

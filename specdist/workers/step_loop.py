@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from specdist.errors import UnavailableError
@@ -89,3 +89,44 @@ class StepLoop:
         except BaseException as error:
             self._failure = error
             logger.exception("the engine thread has died")
+
+
+class EngineWorker:
+    """What target and draft workers share: sessions, and a thread that only mail can reach."""
+
+    def __init__(self, thread_name: str) -> None:
+        self._sessions: dict[str, Any] = {}
+        self._mailbox: Mailbox[Callable[[], None]] = Mailbox()
+        self._loop = StepLoop(thread_name, self.step, self._mailbox)
+
+    def step(self) -> bool:
+        """One step over all sessions, on the engine thread; False when there is nothing to do."""
+        raise NotImplementedError
+
+    def _close(self, session_ids: Sequence[str]) -> None:
+        """End sessions, on the engine thread; unknown ids are ignored."""
+        raise NotImplementedError
+
+    def close(self, session_ids: Sequence[str]) -> None:
+        """End sessions; unknown ids are ignored. Any thread, like all that follow."""
+        self._mailbox.post(lambda: self._close(session_ids))
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether the session is known here."""
+        return session_id in self._sessions
+
+    def start(self) -> None:
+        """Start the engine thread."""
+        self._loop.start()
+
+    def stop(self) -> None:
+        """Stop the engine thread."""
+        self._loop.stop()
+
+    def check_health(self, max_step_s: float = 120.0) -> None:
+        """Raise when the engine thread has died or hangs."""
+        self._loop.check_health(max_step_s)
+
+    def _take_messages(self) -> None:
+        for message in self._mailbox.drain():
+            message()

@@ -8,7 +8,7 @@ used by the target worker only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from torch import Tensor
@@ -142,9 +142,10 @@ class TargetSession:
             num_cached_tokens=self.sequence.num_cached_tokens,
         )
 
-    def failure(self, message: str) -> Verdict:
+    def failure(self, message: str, is_retryable: bool = False) -> Verdict:
         """End this session with an error."""
-        return self.verdict((), finish_reason="error", error=message)
+        verdict = self.verdict((), finish_reason="error", error=message)
+        return replace(verdict, is_retryable=is_retryable)
 
     def learn(self, num_nodes: int, num_accepted: int, num_tokens: int) -> None:
         """Count what was emitted, and what candidates are worth to this session."""

@@ -30,7 +30,7 @@ from specdist.workers.choosing import CandidateChoice
 from specdist.workers.deciding import decide
 from specdist.workers.observing import TargetMetrics, engine_gauges
 from specdist.workers.profiling import profile_engine
-from specdist.workers.step_loop import Mailbox, StepLoop
+from specdist.workers.step_loop import EngineWorker
 from specdist.workers.target_session import (
     EMPTY,
     FittedTree,
@@ -40,11 +40,12 @@ from specdist.workers.target_session import (
 )
 
 logger = logging.getLogger(__name__)
-Message = Callable[[], None]
 
 
-class TargetWorker:
+class TargetWorker(EngineWorker):
     """The sessions of one target replica, stepped together."""
+
+    _sessions: dict[str, TargetSession]
 
     def __init__(
         self,
@@ -54,14 +55,12 @@ class TargetWorker:
         recorder: Recorder,
         engine: Engine,
     ) -> None:
+        super().__init__("target-engine")
         self.target_id = target_id
         self._config = config
         self._on_report = on_report
         self.engine = engine
         self._scheduler = Scheduler(engine, engine.config)
-        self._sessions: dict[str, TargetSession] = {}
-        self._mailbox: Mailbox[Message] = Mailbox()
-        self._loop = StepLoop("target-engine", self.step, self._mailbox)
         self._choice = CandidateChoice(config.speculation, profile_engine(engine))
         self._metrics = TargetMetrics(recorder)
 
@@ -75,26 +74,6 @@ class TargetWorker:
     def offer(self, offers: Offers) -> None:
         """Bring candidate trees; those that no longer fit are counted and dropped."""
         self._mailbox.post(lambda: self._take_offers(offers))
-
-    def close(self, session_ids: Sequence[str]) -> None:
-        """End sessions; unknown ids are ignored."""
-        self._mailbox.post(lambda: self._close(session_ids))
-
-    def is_open(self, session_id: str) -> bool:
-        """Whether the session is known here."""
-        return session_id in self._sessions
-
-    def start(self) -> None:
-        """Start the engine thread."""
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Stop the engine thread."""
-        self._loop.stop()
-
-    def check_health(self, max_step_s: float = 120.0) -> None:
-        """Raise when the engine thread has died or hangs."""
-        self._loop.check_health(max_step_s)
 
     def reconfigure(self, speculation: SpeculationConfig) -> None:
         """Apply new speculation settings from the next step on."""
@@ -126,10 +105,6 @@ class TargetWorker:
         self._report(verdicts, step_s)
         self._metrics.observe_step(step_s, verdicts, len(plan.preempted))
         return bool(verdicts or plan.prefills or plan.decodes)
-
-    def _take_messages(self) -> None:
-        for message in self._mailbox.drain():
-            message()
 
     def _check(self, request: SessionRequest) -> None:
         rule = get_rule(request.rule)
@@ -188,7 +163,10 @@ class TargetWorker:
             logits = self.engine.forward(items)
         except Exception as error:  # the boundary: one bad step fails its batch, never the replica
             logger.exception("an engine step failed")
-            return [s.failure(f"the target failed in this step: {error}") for s, _ in work]
+            return [
+                s.failure(f"the target failed in this step: {error}", is_retryable=True)
+                for s, _ in work
+            ]
         verdicts = []
         for (session, trees), item, rows in zip(work, items, logits, strict=True):
             verdict = self._decide(session, trees, item, rows)
