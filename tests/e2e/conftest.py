@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from openai import OpenAI
@@ -14,6 +15,16 @@ from tests.e2e.rig import PATIENCE_S, is_served, wait_for
 # Trees whenever there are some, whether they pay or not: these tests are about what is
 # right, and this machine's draft may well be too slow to pay.
 SPECULATION = {"mode": "tree", "draft_ahead": True, "max_wait_s": 2.0}
+
+# A test's limit holds for the start of its application too.
+LIMIT_S = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder the time that a busy machine takes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,6 @@ from specdist.bench.served import ROOT, ServedApp
 from specdist.client import Client
 from tests.e2e.rig import PATIENCE_S, REFERENCES, wait_for
 
-pytestmark = pytest.mark.timeout(900)
-
 # What ``source .venv/bin/activate`` sets.
 ACTIVATED = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 SERVE = str(Path(sys.executable).parent / "serve")
