@@ -82,6 +82,8 @@ def why_not_ready(endpoints: Endpoints) -> str | None:
 def start(config_path: Path) -> subprocess.Popen[bytes]:
     """``serve run`` in its own session, so that a Ctrl-C reaches it once, from here."""
     environment = {**LIGHT_SETTINGS, **os.environ}
+    # A script's "make serve &" leaves SIGINT ignored, and the child would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [sys.executable, "-c", SERVE_RUN, "run", str(config_path)]
     return subprocess.Popen(command, env=environment, start_new_session=True)
 

@@ -19,12 +19,12 @@ from deployments.launch import Endpoints, read_endpoints, why_not_ready
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = """
-import signal, sys, time
-def stop(*_):
-    sys.exit(int({code}))
-signal.signal(signal.SIGINT, stop)
-print("child up", flush=True)
-time.sleep(30)
+import sys, time
+try:
+    print("child up", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    sys.exit({code})
 """
 
 
@@ -73,14 +73,16 @@ def test_ready_means_health_and_grpc(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("in_background", [False, True])
 def test_signals_reach_the_child_and_its_code_comes_back(
-    health: http.server.HTTPServer, tmp_path: Path, number: signal.Signals
+    health: http.server.HTTPServer, tmp_path: Path, number: signal.Signals, in_background: bool
 ) -> None:
     port = health.server_port
     config = tmp_path / "serve.yaml"
     config.write_text(f"http_options: {{port: {port}}}\ngrpc_options: {{port: {port}}}\n")
+    ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN);"  # as a shell's & does
     script = (
-        "import sys; from deployments import launch;"
+        f"{ignore if in_background else ''}import sys; from deployments import launch;"
         f"launch.SERVE_RUN = {STAND_IN.format(code=7)!r};"
         f"sys.exit(launch.main([{str(config)!r}]))"
     )
