@@ -15,6 +15,9 @@ from specdist.speculation.cost_model import CostModel
 from specdist.workers.target_session import EMPTY, FittedTree, TargetSession, select
 
 
+SMOOTHING = 0.1
+
+
 class CandidateChoice:
     """One controller for all sessions of a replica."""
 
@@ -23,6 +26,7 @@ class CandidateChoice:
         self.settings = settings
         self._controller = _controller(settings, cost)
         self._expected: dict[str, float] = {}
+        self.mean_nodes = 0.0  # candidates per session and step of late
 
     def reconfigure(self, settings: SpeculationConfig) -> None:
         """New settings from the next step on; what steps cost stays known."""
@@ -51,6 +55,9 @@ class CandidateChoice:
             self._expected[session_id] = expected
             keeps_all = len(nodes) == len(tree.tree)
             chosen[session_id] = tree if keeps_all else select(tree, list(nodes))
+        if chosen:
+            mean = sum(len(tree.tree) for tree in chosen.values()) / len(chosen)
+            self.mean_nodes += SMOOTHING * (mean - self.mean_nodes)
         return chosen
 
     def observe(self, session: TargetSession, num_verified: int, num_accepted: int) -> None:

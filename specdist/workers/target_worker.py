@@ -82,7 +82,8 @@ class TargetWorker(EngineWorker):
     def stats(self) -> dict[str, float]:
         """Sessions and KV use, for health and autoscaling."""
         num_waiting = len(self._scheduler.waiting)
-        return engine_gauges(self.engine, len(self._sessions) - num_waiting, num_waiting)
+        gauges = engine_gauges(self.engine, len(self._sessions) - num_waiting, num_waiting)
+        return {**gauges, "num_speculative_tokens": self._choice.mean_nodes}
 
     # -- on the engine thread -----------------------------------------------------------
 
