@@ -14,7 +14,6 @@ from specdist.speculation.controller import Candidates, Controller, length_bucke
 from specdist.speculation.cost_model import CostModel
 from specdist.workers.target_session import EMPTY, FittedTree, TargetSession, select
 
-
 SMOOTHING = 0.1
 
 
