@@ -195,11 +195,28 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 if not expected:
                     with Client(app.grpc_address) as client:
                         prompt_ids = {n: client.tokenize(p).token_ids for n, p in prompts.items()}
-                    for name, ids in prompt_ids.items():
-                        expected[name] = reference.answer(ids, options.max_tokens)
+                    expected = reference_answers(reference, prompt_ids, options)
                 rows += measure(app, combination, prompts, expected, prompt_ids, reference, options)
             write(options, rows)
     return rows
+
+
+def reference_answers(
+    reference: Reference, prompt_ids: dict[str, tuple[int, ...]], options: argparse.Namespace
+) -> dict[str, tuple[int, ...]]:
+    """transformers' answers; kept in a file beside the results, since they take minutes."""
+    path = options.out / "exactness_reference.json"
+    key = {
+        "max_tokens": options.max_tokens,
+        "prompt_ids": {n: list(i) for n, i in prompt_ids.items()},
+    }
+    if path.exists():
+        known = json.loads(path.read_text())
+        if known["key"] == key:
+            return {name: tuple(ids) for name, ids in known["answers"].items()}
+    answers = {name: reference.answer(ids, options.max_tokens) for name, ids in prompt_ids.items()}
+    path.write_text(json.dumps({"key": key, "answers": answers}) + "\n")
+    return answers
 
 
 def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:

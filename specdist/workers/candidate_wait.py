@@ -2,7 +2,8 @@
 
 With ``draft_ahead`` off (the synchronous loop) the step waits for every session whose draft
 answers, up to ``max_wait_s``; otherwise no longer than the break-even of the cost model. A
-draft that lets the target wait in vain twice is not waited for until it is heard of again.
+draft that lets the target wait in vain twice is waited for again only after a while, or once
+its candidates were in time by themselves.
 Used by the target worker.
 """
 
@@ -32,6 +33,6 @@ def wait_for_candidates(
         left_s = began + budget_s - time.monotonic()
         if left_s <= 0 or not mailbox.wait(left_s):
             for session in missing:
-                session.num_vain_waits += 1
+                session.waited_in_vain()
             return
         take_messages()

@@ -27,8 +27,10 @@ from specdist.speculation.rules.registry import RuleInfo, get_rule
 from specdist.speculation.sampling import SamplingState
 from specdist.speculation.tree import Tree
 
-# After this many waits in vain the target stops waiting for a session's candidates.
+# After this many waits in vain the target stops waiting for a session's candidates; it tries
+# once more after so many steps, or when candidates were in time without being waited for.
 MAX_VAIN_WAITS = 2
+STEPS_BEFORE_NEXT_WAIT = 16
 SMOOTHING = 0.2
 
 
@@ -62,6 +64,7 @@ class TargetSession:
     num_stale: int = 0  # trees dropped since the last verdict
     expects_candidates: bool = False
     num_vain_waits: int = 0
+    num_steps_unwaited: int = 0  # since the last wait in vain
     num_generated: int = 0
     expected_accepted: float = 1.0  # running mean of accepted tokens per verified tree
     stop_ids: frozenset[int] = field(default_factory=frozenset)
@@ -83,13 +86,16 @@ class TargetSession:
         if fitted is None:
             self.num_stale += 1
             return False
-        self.num_vain_waits = 0
         self.offered, self.candidates = offered, fitted
         return True
 
     def take_candidates(self, max_model_len: int) -> FittedTree:
         """The candidates of this step, cut to what the answer can still hold."""
-        fitted, self.candidates, self.offered = self.candidates or EMPTY, None, None
+        fitted = self.candidates or EMPTY
+        in_time = self.candidates is not None
+        self.num_vain_waits = 0 if in_time else self.num_vain_waits
+        self.num_steps_unwaited += 1
+        self.candidates, self.offered = None, None
         room = min(
             self.max_tokens - self.num_generated,
             max_model_len - self.committed_len,
@@ -105,8 +111,16 @@ class TargetSession:
             self.expects_candidates
             and self.candidates is None
             and not self.is_prefilling
-            and self.num_vain_waits < MAX_VAIN_WAITS
+            and (
+                self.num_vain_waits < MAX_VAIN_WAITS
+                or self.num_steps_unwaited >= STEPS_BEFORE_NEXT_WAIT
+            )
         )
+
+    def waited_in_vain(self) -> None:
+        """The step goes on without this session's candidates."""
+        self.num_vain_waits += 1
+        self.num_steps_unwaited = 0
 
     def verify(self, trees: FittedTree, logits: Tensor) -> Verification:
         """Apply the session's rule at the present position.  # logits: [1 + nodes, vocab]"""
