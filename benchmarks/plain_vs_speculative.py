@@ -32,11 +32,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "adaptive (default)": {"mode": "adaptive"},
     "tree of 16, draft-ahead": {"mode": "tree", "draft_ahead": True},
     "tree of 16, synchronous": {"mode": "tree", "draft_ahead": False},
-    "n-gram only, tree, synchronous": {
-        "mode": "tree",
-        "draft_ahead": False,
-        "drafters": ["ngram"],
-    },
 }
 
 

@@ -64,7 +64,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a folder, a .gguf file or a hub id; ModelError says what is wrong with it."""
     place = _checked_device(device)
-    torch.set_num_threads(num_threads or _num_cores())
+    use_threads(num_threads)
     number = resolve_dtype(dtype, place)
     try:
         model, ids = _load(str(path), number)
@@ -94,6 +94,14 @@ def prepare(model: Any, output_token_ids: Tensor | None = None) -> LoadedModel:
         output_token_ids=output_token_ids,
         eos_token_ids=_eos_ids(model, config),
     )
+
+
+def use_threads(num_threads: int | None) -> None:
+    """Let torch use so many threads (None: all cores) in the calling thread.
+
+    OpenMP keeps the number per thread: the one that runs the forward passes must call this.
+    """
+    torch.set_num_threads(num_threads or _num_cores())
 
 
 def _num_cores() -> int:

@@ -48,7 +48,7 @@ class DraftWorker(EngineWorker):
         engine: Engine | None,
     ) -> None:
         """``engine`` is None when no model drafts (``drafters: [ngram]``)."""
-        super().__init__("draft-engine")
+        super().__init__("draft-engine", config.draft.num_threads)
         self.draft_id = draft_id
         self._settings = config.speculation
         self._on_offers = on_offers

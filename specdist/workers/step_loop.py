@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from specdist.engine.loader import use_threads
 from specdist.errors import UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,14 @@ class Mailbox(Generic[M]):
 class StepLoop:
     """Calls ``step`` for ever in its own thread; waits for mail when that returns False."""
 
-    def __init__(self, name: str, step: Callable[[], bool], mailbox: Mailbox[Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], None],
+        step: Callable[[], bool],
+        mailbox: Mailbox[Any],
+    ) -> None:
+        self._begin = begin
         self._step = step
         self._mailbox = mailbox
         self._stopping = threading.Event()
@@ -80,6 +88,7 @@ class StepLoop:
 
     def _run(self) -> None:
         try:
+            self._begin()
             while not self._stopping.is_set():
                 self._step_began = time.monotonic()
                 worked = self._step()
@@ -94,14 +103,20 @@ class StepLoop:
 class EngineWorker:
     """What target and draft workers share: sessions, and a thread that only mail can reach."""
 
-    def __init__(self, thread_name: str) -> None:
+    def __init__(self, thread_name: str, num_threads: int | None) -> None:
+        """``num_threads``: what torch may use for the model; None: all cores."""
+        self._num_threads = num_threads
         self._sessions: dict[str, Any] = {}
         self._mailbox: Mailbox[Callable[[], None]] = Mailbox()
-        self._loop = StepLoop(thread_name, self.step, self._mailbox)
+        self._loop = StepLoop(thread_name, self._begin, self.step, self._mailbox)
 
     def step(self) -> bool:
         """One step over all sessions, on the engine thread; False when there is nothing to do."""
         raise NotImplementedError
+
+    def _begin(self) -> None:
+        """Called once on the engine thread, before the first step."""
+        use_threads(self._num_threads)
 
     def _close(self, session_ids: Sequence[str]) -> None:
         """End sessions, on the engine thread; unknown ids are ignored."""

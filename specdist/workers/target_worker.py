@@ -55,7 +55,7 @@ class TargetWorker(EngineWorker):
         recorder: Recorder,
         engine: Engine,
     ) -> None:
-        super().__init__("target-engine")
+        super().__init__("target-engine", config.target.num_threads)
         self.target_id = target_id
         self._config = config
         self._on_report = on_report
