@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from deployments.replica import IDLE_S, SessionReplica, as_config
+from deployments.replica import IDLE_S, SessionReplica, as_config, build_in_thread
 from specdist.config import AppConfig
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import Offers
@@ -31,7 +31,9 @@ def make_draft_worker(
     from specdist.models.serving import build_draft_engine
     from specdist.workers.draft_worker import DraftWorker
 
-    return DraftWorker(config, draft_id, on_offers, recorder, build_draft_engine(config))
+    return build_in_thread(
+        lambda: DraftWorker(config, draft_id, on_offers, recorder, build_draft_engine(config))
+    )
 
 
 class Draft(SessionReplica):

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from deployments.replica import IDLE_S, SessionReplica, as_config
+from deployments.replica import IDLE_S, SessionReplica, as_config, build_in_thread
 from specdist.config import AppConfig
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import Offers
@@ -30,7 +30,9 @@ def make_target_worker(
     from specdist.models.serving import build_target_engine
     from specdist.workers.target_worker import TargetWorker
 
-    return TargetWorker(config, target_id, on_report, recorder, build_target_engine(config))
+    return build_in_thread(
+        lambda: TargetWorker(config, target_id, on_report, recorder, build_target_engine(config))
+    )
 
 
 class Target(SessionReplica):
