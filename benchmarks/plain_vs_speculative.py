@@ -128,13 +128,13 @@ def summary(timings: list[Timing]) -> dict[str, float]:
     }
 
 
-def table(result: dict[str, Any]) -> str:
+def table(rows: list[dict[str, Any]]) -> str:
     lines = [
         "| setting | plain tok/s | speculative tok/s | speed-up (median of pairs) "
         "| TTFT plain / spec. ms | mean acceptance length | acceptance rate |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in result["rows"]:
+    for row in rows:
         plain, fast = row["plain"], row["speculative"]
         lines.append(
             f"| {row['setting']} | {plain['tokens_per_s']} | {fast['tokens_per_s']} "
@@ -142,6 +142,23 @@ def table(result: dict[str, Any]) -> str:
             f"| {fast['mean_acceptance_length']} | {fast['draft_acceptance_rate']} |"
         )
     return "\n".join(lines)
+
+
+def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """After each setting: a run that is stopped keeps what it has."""
+    result = {
+        "command": " ".join(sys.argv),
+        "specdist": specdist.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "num_cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "load": os.getloadavg(),
+        "rows": rows,
+    }
+    (options.out / "plain_vs_speculative.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.out / "plain_vs_speculative.md").write_text(table(rows) + "\n")
 
 
 def main() -> int:
@@ -154,25 +171,12 @@ def main() -> int:
     lines = [json.loads(line) for line in options.prompts.read_text().splitlines()]
     step = len(lines) / options.num_prompts
     items = [lines[int(i * step)] for i in range(options.num_prompts)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, speculation in SETTINGS.items():
         rows.append(measure(name, speculation, items, options))
         print(json.dumps({k: v for k, v in rows[-1].items() if k != "answers"}), flush=True)
-    result = {
-        "command": " ".join(sys.argv),
-        "specdist": specdist.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "num_cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "load_before": os.getloadavg(),
-        "rows": rows,
-    }
-    (options.out / "plain_vs_speculative.json").write_text(json.dumps(result, indent=1) + "\n")
-    text = table(result)
-    (options.out / "plain_vs_speculative.md").write_text(text + "\n")
-    print(text)
+        write(options, rows)
+    print(table(rows))
     return 0
 
 
