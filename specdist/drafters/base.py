@@ -75,6 +75,7 @@ class DraftSession:
     offered_score: float | None = None  # expected tokens of what was offered for this root
     usual_score: float = 0.0  # running mean of the above
     num_unused: int = 0  # offers in a row that the target did not verify
+    rest_is_known: bool = False  # the target has been told that drafting pauses
     num_draws: int = 0  # makes every draw of the rules that draw independent
     last_active_s: float = 0.0
 

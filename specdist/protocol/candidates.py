@@ -32,6 +32,7 @@ class CandidateTree:
     parents: tuple[int, ...]  # index into tokens; -1: child of the root
     scores: tuple[float, ...] = ()  # estimated chance that a node is on the true path
     draft_rows: tuple[DraftRow, ...] = ()  # only for rules that need the draft's law
+    rests: bool = False  # no candidates: the draft pauses, nothing is worth waiting for
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from specdist.speculation.noise import Noise
 from specdist.speculation.rules.registry import get_rule
 from specdist.speculation.sampling import SamplingState
 from specdist.workers.observing import DraftMetrics, engine_gauges
-from specdist.workers.offering import growth, is_ready, make_offer, note_use
+from specdist.workers.offering import growth, is_ready, make_offer, note_use, rest_notice
 from specdist.workers.step_loop import EngineWorker
 
 logger = logging.getLogger(__name__)
@@ -234,8 +234,10 @@ class DraftWorker(EngineWorker):
     def _offer_ready(self, step_s: float) -> None:
         by_target: dict[tuple[str, str], list[CandidateTree]] = defaultdict(list)
         for session in self._sessions.values():
-            if session.offered_score is None and is_ready(session, self._model):
-                key = (session.router_id, session.request.target_id)
+            key = (session.router_id, session.request.target_id)
+            if notice := rest_notice(session):
+                by_target[key].append(notice)
+            elif session.offered_score is None and is_ready(session, self._model):
                 by_target[key].append(make_offer(session))
         for (router_id, target_id), trees in by_target.items():
             self._metrics.count_offers(trees)

@@ -57,6 +57,14 @@ def is_ready(session: DraftSession, model: DraftModel | None) -> bool:
     return bool(best) and survivors >= GOOD_ENOUGH * session.usual_score > 0.0
 
 
+def rest_notice(session: DraftSession) -> CandidateTree | None:
+    """What tells the target, once for each pause, that it need not wait; None: nothing to tell."""
+    if not is_paused(session) or session.rest_is_known:
+        return None
+    session.rest_is_known = True
+    return CandidateTree(session.request.session_id, session.committed_len, (), (), rests=True)
+
+
 def make_offer(session: DraftSession) -> CandidateTree:
     """The best part of the tree as a message; remembers that and what was offered."""
     tree, limits = session.tree, session.limits
@@ -64,6 +72,7 @@ def make_offer(session: DraftSession) -> CandidateTree:
     if session.draws:
         nodes = list(range(len(tree)))  # everything that was drawn, or the law is bent
     place = {node: i for i, node in enumerate(nodes)} | {-1: -1}
+    session.rest_is_known = False
     session.offered_score = tree.expected_accepted(nodes)
     session.usual_score += SMOOTHING * (session.offered_score - session.usual_score)
     rows = [session.draft_rows[n] for n in (-1, *nodes) if n in session.draft_rows]

@@ -81,7 +81,9 @@ class TargetSession:
 
     def offer(self, offered: CandidateTree) -> bool:
         """Take the tree if it still fits what is committed; False when it is stale."""
-        self.expects_candidates = True
+        self.expects_candidates = not offered.rests
+        if offered.rests:
+            return True
         fitted = self._fit(offered)
         if fitted is None:
             self.num_stale += 1
