@@ -1,47 +1,22 @@
-"""A target worker and a draft worker joined directly: the whole loop in one process.
-
-The messages are the ones that travel over Ray in the application; here they are handed
-over at once, and the test decides how often the draft steps between two target steps.
-"""
+"""An ``OfflinePair`` around models in memory, with small pools; the test decides the schedule."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from specdist.config import AppConfig, EngineConfig, RulesConfig, SpeculationConfig
+from specdist.distill.offline_pair import Answer, OfflinePair
 from specdist.engine.engine import Engine
 from specdist.engine.loader import prepare
-from specdist.metrics.recorder import Recorder
-from specdist.protocol.candidates import Offers
 from specdist.protocol.request import SamplingParams, SessionRequest
-from specdist.protocol.verdict import StepReport, Verdict
-from specdist.workers.draft_worker import DraftWorker
-from specdist.workers.target_worker import TargetWorker
+from specdist.protocol.verdict import StepReport
 
 SMALL_POOL = {"kv_cache_bytes": 64 << 20, "max_model_len": 256}
 
 
-@dataclass
-class Answer:
-    """What one session has got so far."""
-
-    tokens: list[int] = field(default_factory=list)
-    finish_reason: str | None = None
-    verdicts: list[Verdict] = field(default_factory=list)
-
-    @property
-    def num_accepted(self) -> int:
-        return sum(v.num_accepted for v in self.verdicts)
-
-    @property
-    def num_draft_tokens(self) -> int:
-        return sum(v.num_draft_tokens for v in self.verdicts)
-
-
-class Pair:
-    """Both workers, their engines, and the answers by session."""
+class Pair(OfflinePair):
+    """Both workers, their engines, the answers by session and every report."""
 
     def __init__(
         self,
@@ -55,47 +30,22 @@ class Pair:
         vocab_size: int | None = None,
     ) -> None:
         speculation = speculation or SpeculationConfig()
-        self.config = AppConfig(
+        config = AppConfig(
             target=EngineConfig(dtype="float32", **{**SMALL_POOL, **(target or {})}),
             draft=EngineConfig(dtype="float32", **{**SMALL_POOL, **(draft or {})}),
             speculation=dataclasses.replace(speculation, max_wait_s=0.0),
             rules=rules or RulesConfig(allow_lossy=True),
         )
-        loaded = prepare(target_model)
-        self.target_engine = Engine(loaded, self.config.target, vocab_size)
-        self.draft_engine = None
+        target_engine = Engine(prepare(target_model), config.target, vocab_size)
+        draft_engine = None
         if draft_model is not None:
-            self.draft_engine = Engine(
-                prepare(draft_model), self.config.draft, self.target_engine.vocab_size
-            )
-        self.answers: dict[str, Answer] = {}
+            draft_engine = Engine(prepare(draft_model), config.draft, target_engine.vocab_size)
         self.reports: list[StepReport] = []
-        self.target = TargetWorker(
-            self.config, "t0", self._on_report, Recorder("Target:t0"), self.target_engine
-        )
-        self.draft = DraftWorker(
-            self.config, "d0", self._on_offers, Recorder("Draft:d0"), self.draft_engine
-        )
+        super().__init__(config, target_engine, draft_engine)
 
     def _on_report(self, router_id: str, report: StepReport) -> None:
         self.reports.append(report)
-        for verdict in report.verdicts:
-            answer = self.answers[verdict.session_id]
-            answer.tokens.extend(verdict.tokens)
-            answer.verdicts.append(verdict)
-            answer.finish_reason = verdict.finish_reason
-        self.draft.observe(report)
-
-    def _on_offers(self, router_id: str, target_id: str, offers: Offers) -> None:
-        self.target.offer(offers)
-
-    def open(self, request: SessionRequest) -> Answer:
-        """Start one session on both workers."""
-        answer = self.answers[request.session_id] = Answer()
-        self.target.open(request, "r0")
-        if request.speculate:
-            self.draft.open(request, "r0")
-        return answer
+        super()._on_report(router_id, report)
 
     def run(self, draft_steps: int = 8, max_steps: int = 3000) -> None:
         """Step both until every answer is complete."""
@@ -104,10 +54,7 @@ class Pair:
                 self.target.step()
                 self.draft.step()
                 return
-            for _ in range(draft_steps):
-                if not self.draft.step():
-                    break
-            self.target.step()
+            self.step(draft_steps)
         raise AssertionError(f"not finished after {max_steps} steps: {self.answers}")
 
     def generate(
@@ -145,3 +92,6 @@ def request(
         max_speculative_tokens=max_speculative_tokens,
         num_logprobs=num_logprobs,
     )
+
+
+__all__ = ["Answer", "Pair", "request"]

@@ -24,6 +24,7 @@ from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import Offers
 from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import StepReport, Verdict
+from specdist.speculation.cost_model import CostModel
 from specdist.speculation.rules.registry import get_rule
 from specdist.workers.candidate_wait import wait_for_candidates
 from specdist.workers.choosing import CandidateChoice
@@ -54,14 +55,18 @@ class TargetWorker(EngineWorker):
         on_report: Callable[[str, StepReport], None],
         recorder: Recorder,
         engine: Engine,
+        cost: CostModel | None = None,
     ) -> None:
+        """``cost``: what the engine's steps cost, where that is known; None: measured now."""
         super().__init__("target-engine", config.target.num_threads)
         self.target_id = target_id
         self._config = config
         self._on_report = on_report
         self.engine = engine
         self._scheduler = Scheduler(engine, engine.config)
-        self._choice = CandidateChoice(config.speculation, profile_engine(engine))
+        if cost is None:
+            cost = profile_engine(engine)
+        self._choice = CandidateChoice(config.speculation, cost)
         self._metrics = TargetMetrics(recorder)
 
     # -- called from other threads ------------------------------------------------------
