@@ -1,189 +1,179 @@
-"""Prompts for distillation: public texts and templates, drawn by kind.
+"""First turns: drawn from the pool, from built-in templates, or left for the target to write.
 
-Knows where each kind of prompt comes from and how often it is drawn. Does not
-know any model or tokenizer, and never reads a benchmark file. Called by
-``specdist.distill.short``.
+What a shard asks is a function of (settings, pool, seed, shard number) alone, so that a run
+goes on exactly where it was stopped. A source is walked through in a shuffled order before
+any of its prompts comes again. Knows no model; called by ``answers``.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 from specdist.distill import templates
+from specdist.distill.pool import Pool
+from specdist.distill.prompt_types import Document, Prompt, user
+from specdist.distill.settings import DistillSettings
 
-LANGUAGES = {
-    "bn": "Bengali",
-    "de": "German",
-    "es": "Spanish",
-    "ja": "Japanese",
-    "th": "Thai",
-    "zh": "Chinese",
-}
-# MGSM translates the first 250 problems of GSM8K's test split. These rows (counted from 0) are
-# translations of problems that Spec-Bench also asks, so they are left out.
-MGSM_EXCLUDED = frozenset({73, 82, 161, 194, 229, 231})
-
-# Shares of the kinds of prompt. "self" has only the opening of a user turn: the target writes it.
-KIND_WEIGHTS: Mapping[str, float] = {
-    "self": 0.22,
-    "question": 0.16,
-    "translation": 0.13,
-    "document": 0.13,
-    "gsm8k": 0.11,
-    "writing": 0.11,
-    "mbpp": 0.05,
-    "mgsm": 0.03,
-    "code": 0.03,
-    "chat": 0.03,
-}
+T = TypeVar("T")
+SELF, FOLLOW_UP, TEMPLATES = "self", "follow_up", "templates"
+SHORTEST_DOCUMENT = 200  # characters
+_NAME = re.compile(r"\b[A-Z][\w'-]+(?: [A-Z][\w'-]+)*")
+_SENTENCE_END = re.compile(r"(?<=[.?!。?!])\s*")
 
 
-class Message(NamedTuple):
-    role: str
-    content: str
+class Slot(NamedTuple):
+    """One place of a shard: which source fills it, and its turn within the source."""
+
+    source: str | int  # SELF, FOLLOW_UP, TEMPLATES, or the number of a pool's source
+    turn: int  # how often the source was used before, in this shard and in all before it
 
 
-class Prompt(NamedTuple):
-    kind: str
-    messages: tuple[Message, ...]
+def shard_slots(settings: DistillSettings, pool: Pool, shard: int) -> list[Slot]:
+    """Which sources fill a shard, shuffled; the shares are met exactly over many shards."""
+    slots: list[Slot] = []
+    for source, share in _shares(settings, pool).items():
+        before, after = (
+            int(share * num + 1e-9)
+            for num in (shard * settings.shard_answers, (shard + 1) * settings.shard_answers)
+        )
+        slots += [Slot(source, turn) for turn in range(before, after)]
+    random.Random(f"{settings.seed} slots {shard}").shuffle(slots)
+    return slots
 
 
-@dataclass(frozen=True)
-class Corpora:
-    """The texts that prompts are made of, as read from the data folder."""
-
-    problems: tuple[str, ...]  # GSM8K, train split
-    programs: tuple[str, ...]  # MBPP task descriptions
-    translated: Mapping[str, tuple[str, ...]]  # MGSM questions by language code
-    chats: tuple[tuple[Message, ...], ...]
-    verses: tuple[str, ...]  # lines of plays and sonnets, paragraph by paragraph
-
-
-def load_corpora(folder: Path) -> Corpora:
-    """Read every source file; a missing one is an error, so that no mix is silently thinner."""
-    with (folder / "gsm8k_train.jsonl").open(encoding="utf-8") as lines:
-        problems = tuple(json.loads(line)["question"] for line in lines)
-    programs = json.loads((folder / "mbpp_sanitized.json").read_text(encoding="utf-8"))
-    chats = json.loads((folder / "dummy_conversation.json").read_text(encoding="utf-8"))
-    plays = (folder / "tinyshakespeare.txt").read_text(encoding="utf-8").split("\n\n")
-    sonnets = (folder / "sonnet.txt").read_text(encoding="utf-8").splitlines()
-    stanzas = ["\n".join(sonnets[i : i + 7]) for i in range(0, len(sonnets), 7)]
-    return Corpora(
-        problems=problems,
-        programs=tuple(p["prompt"] for p in programs),
-        translated={code: _read_mgsm(folder, code) for code in LANGUAGES},
-        chats=tuple(_read_chat(chat["conversations"]) for chat in chats),
-        verses=tuple(plays + stanzas),
-    )
+def _shares(settings: DistillSettings, pool: Pool) -> dict[str | int, float]:
+    weights: dict[str | int, float] = {n: s.weight for n, s in enumerate(pool.sources)}
+    weights[TEMPLATES] = settings.templates
+    total = sum(weights.values())
+    first_turns = 1 - settings.follow_up_share
+    given = first_turns * (1 - settings.self_share) if total else 0.0
+    shares = {source: given * w / total for source, w in weights.items() if w > 0}
+    rest = {SELF: first_turns - given, FOLLOW_UP: settings.follow_up_share}
+    return {**shares, **{k: v for k, v in rest.items() if v > 0}}
 
 
-def _read_mgsm(folder: Path, code: str) -> tuple[str, ...]:
-    rows = (folder / f"mgsm_{code}.tsv").read_text(encoding="utf-8").splitlines()
-    return tuple(r.split("\t")[0] for i, r in enumerate(rows) if i not in MGSM_EXCLUDED)
+def draw_prompt(settings: DistillSettings, pool: Pool, slot: Slot, rng: random.Random) -> Prompt:
+    """The prompt of a slot that takes one from the pool or the templates."""
+    if slot.source == TEMPLATES:
+        return _draw_template(rng)
+    assert isinstance(slot.source, int)
+    source = pool.sources[slot.source]
+    if source.prompts:
+        return _walk(source.prompts, settings.seed, slot)
+    return draw_task(_walk(source.documents, settings.seed, slot), rng)
 
 
-def _read_chat(turns: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:
-    roles = {"human": "user", "gpt": "assistant"}
-    return tuple(Message(roles[turn["from"]], turn["value"]) for turn in turns)
+def _walk(items: Sequence[T], seed: int, slot: Slot) -> T:
+    """The next item of the source; each round through it has another order."""
+    round_number, place = divmod(slot.turn, len(items))
+    return items[_order(f"{seed} source {slot.source} {round_number}", len(items))[place]]
 
 
-def draw_prompts(corpora: Corpora, rng: random.Random, num_prompts: int) -> list[Prompt]:
-    """Draw prompts with the shares of ``KIND_WEIGHTS``."""
-    kinds = rng.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()), k=num_prompts)
-    return [Prompt(kind, _DRAWERS[kind](corpora, rng)) for kind in kinds]
+@lru_cache(maxsize=64)
+def _order(name: str, size: int) -> list[int]:
+    order = list(range(size))
+    random.Random(name).shuffle(order)
+    return order
 
 
-def follow_up(prompt: Prompt, answer: str, rng: random.Random) -> Prompt:
-    """A next prompt made from an answered one: a second turn, or the answer as a document."""
-    if rng.random() < 0.6:
-        turns = (Message("assistant", answer), Message("user", rng.choice(templates.FOLLOW_UPS)))
-        return Prompt("follow_up", prompt.messages + turns)
-    task = rng.choice(templates.DOCUMENT_TASKS).format(d=answer)
-    return Prompt("own_document", (Message("user", task),))
+# -- templates ------------------------------------------------------------------------------
 
 
-def _user(text: str) -> tuple[Message, ...]:
-    return (Message("user", text),)
-
-
-def _draw_self(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    return _user(rng.choice(templates.OPENINGS))
-
-
-def _fill_topics(forms: Sequence[str], rng: random.Random) -> tuple[Message, ...]:
+def _draw_template(rng: random.Random) -> Prompt:
+    kinds = list(_FORMS)
+    kind = rng.choices(kinds, [_FORMS[k][0] for k in kinds])[0]
     first, second = rng.sample(templates.TOPICS, 2)
-    return _user(rng.choice(forms).format(t=first, u=second))
+    numbers = {"n": rng.randint(12, 250), "m": rng.randint(2, 12)}
+    form = rng.choice(_FORMS[kind][1])
+    text = form.format(t=first, u=second, c=rng.choice(templates.CODE_TASKS), **numbers)
+    return Prompt(kind, user(text), text)
 
 
-def _draw_question(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    return _fill_topics(templates.QUESTIONS, rng)
-
-
-def _draw_writing(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    return _fill_topics(templates.WRITING, rng)
-
-
-def _draw_code(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    return _user(rng.choice(templates.CODE).format(c=rng.choice(templates.CODE_TASKS)))
-
-
-def _draw_gsm8k(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    problem = rng.choice(corpora.problems)
-    return _user(problem if rng.random() < 0.7 else f"{problem} Think step by step.")
-
-
-def _draw_mbpp(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    return _user(rng.choice(corpora.programs))
-
-
-def _draw_mgsm(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    return _user(rng.choice(corpora.translated[rng.choice(sorted(LANGUAGES))]))
-
-
-def _draw_chat(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    """A conversation cut after one of its user turns."""
-    chat = rng.choice(corpora.chats)
-    ends = [i + 1 for i, message in enumerate(chat) if message.role == "user"]
-    return chat[: rng.choice(ends)]
-
-
-def _draw_document(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    """Neighbouring paragraphs, up to about 800 characters, with a task on them."""
-    start = rng.randrange(len(corpora.verses) - 8)
-    size = rng.randint(200, 800)
-    document = "\n\n".join(corpora.verses[start : start + 8])[:size].rsplit(" ", 1)[0]
-    return _user(rng.choice(templates.DOCUMENT_TASKS).format(d=document))
-
-
-def _draw_translation(corpora: Corpora, rng: random.Random) -> tuple[Message, ...]:
-    """Mostly from a foreign language into English, with one or two sentences."""
-    if rng.random() < 0.75:
-        code = rng.choices(list(LANGUAGES), [1, 8, 4, 2, 1, 3])[0]
-        source, into, text = LANGUAGES[code], "English", rng.choice(corpora.translated[code])
-    else:
-        source, into = "English", rng.choice(["German", "Spanish", "French", "Italian", "Chinese"])
-        text = rng.choice(corpora.problems)
-    sentences = re.split(r"(?<=[.?!。?!])\s*", text)
-    first = rng.randrange(max(1, len(sentences) - 1))
-    sentence = " ".join(sentences[first : first + rng.randint(1, 2)])
-    return _user(rng.choice(templates.TRANSLATION_TASKS).format(a=source, b=into, s=sentence))
-
-
-_DRAWERS: Mapping[str, Callable[[Corpora, random.Random], tuple[Message, ...]]] = {
-    "self": _draw_self,
-    "question": _draw_question,
-    "translation": _draw_translation,
-    "document": _draw_document,
-    "gsm8k": _draw_gsm8k,
-    "writing": _draw_writing,
-    "mbpp": _draw_mbpp,
-    "mgsm": _draw_mgsm,
-    "code": _draw_code,
-    "chat": _draw_chat,
+_FORMS: Mapping[str, tuple[float, Sequence[str]]] = {
+    "question": (0.35, templates.QUESTIONS),
+    "writing": (0.25, templates.WRITING),
+    "roleplay": (0.1, templates.ROLEPLAY),
+    "reasoning": (0.1, templates.REASONING),
+    "code": (0.2, templates.CODE),
 }
+
+
+# -- tasks on documents ---------------------------------------------------------------------
+
+
+def draw_task(document: Document, rng: random.Random) -> Prompt:
+    """A task on a part of a document."""
+    kinds = list(_TASKS)
+    kind = rng.choices(kinds, [_TASKS[k][0] for k in kinds])[0]
+    prompt = _TASKS[kind][1](document, rng)
+    return prompt._replace(kind=kind, group=document.text)
+
+
+def _task(forms: Sequence[str]) -> Callable[[Document, random.Random], Prompt]:
+    def draw(document: Document, rng: random.Random) -> Prompt:
+        text = rng.choice(forms).format(d=cut_document(document.text, rng))
+        return Prompt("", user(text), "")
+
+    return draw
+
+
+def _passage_question(document: Document, rng: random.Random) -> Prompt:
+    passage = cut_document(document.text, rng)
+    names = _NAME.findall(passage)
+    about = rng.choice(names) if names else "it"
+    question = rng.choice(templates.PASSAGE_QUESTIONS).format(x=about)
+    return Prompt("", user(passage_task([passage], question, rng)), "")
+
+
+def passage_task(passages: Sequence[str], question: str, rng: random.Random) -> str:
+    """A question with the passages that may answer it."""
+    numbered = [f"Passage {i}: {p}" for i, p in enumerate(passages, 1)]
+    text = "\n\n".join(numbered if len(passages) > 1 else passages)
+    return rng.choice(templates.PASSAGE_TASKS).format(d=text, q=question)
+
+
+def _translation(document: Document, rng: random.Random) -> Prompt:
+    into = "English"
+    if document.language == "English":
+        into = rng.choice(templates.TRANSLATE_TO)
+    sentences = cut_sentences(document.text, rng)
+    return translate(sentences, document.language, into, rng)
+
+
+def translate(text: str, source: str, into: str, rng: random.Random) -> Prompt:
+    """The task to translate a text."""
+    task = rng.choice(templates.TRANSLATION_TASKS).format(a=source, b=into, s=text)
+    return Prompt("translation", user(task), text, language=into)
+
+
+_TASKS: Mapping[str, tuple[float, Callable[[Document, random.Random], Prompt]]] = {
+    "summary": (0.3, _task(templates.SUMMARY_TASKS)),
+    "passage": (0.25, _passage_question),
+    "translation": (0.2, _translation),
+    "document": (0.15, _task(templates.DOCUMENT_TASKS)),
+    "extraction": (0.1, _task(templates.EXTRACTION)),
+}
+
+
+def cut_document(text: str, rng: random.Random) -> str:
+    """A part of a document, from a paragraph on, more often short than long."""
+    paragraphs = text.split("\n\n")
+    first = rng.randrange(len(paragraphs)) if len(text) > SHORTEST_DOCUMENT else 0
+    rest = "\n\n".join(paragraphs[first:])
+    if len(rest) < SHORTEST_DOCUMENT:
+        rest = text
+    size = int(SHORTEST_DOCUMENT * (max(len(rest), 1) / SHORTEST_DOCUMENT) ** rng.random())
+    return rest[:size].rsplit(" ", 1)[0] if size < len(rest) else rest
+
+
+def cut_sentences(text: str, rng: random.Random) -> str:
+    """One or two sentences of a text."""
+    sentences = [s for s in _SENTENCE_END.split(" ".join(text.split())) if len(s) > 8]
+    if not sentences:
+        return text[:300]
+    first = rng.randrange(len(sentences))
+    return " ".join(sentences[first : first + rng.randint(1, 2)])[:400]

@@ -1,6 +1,6 @@
 """Words from which prompts are put together: topics, questions, writing and code tasks.
 
-Plain constants, no logic and no imports. Read by ``specdist.distill.prompts`` only.
+Plain constants, no logic and no imports. Read by ``prompts`` and ``follow_ups``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ _TOPICS = """
     mythology; batteries; the Mongol Empire; public speaking; hurricanes; blockchain; dinosaurs;
     the nervous system; film editing; airplanes; constitutional law; semiconductors; comets;
     first aid; cheese; the Aztecs; statistics; dreams; fermentation; tides; opera; cryptography;
-    meditation; the periodic table; wolves; elections; optical fibre; steel; the Sahara
+    meditation; the periodic table; wolves; elections; optical fibre; steel; the Sahara;
+    self-driving cars; the United Nations; chocolate; graph theory; insurance; penguins; the
+    Black Death; guitars; user interfaces; nuclear fusion; taxes; the Amazon river; marathon
+    running; ancient Greece; machine translation; folk tales; mental health; spices; hydropower;
+    copyright; knitting; the Big Bang; customer service; orchids; sailing; the Ottoman Empire;
+    databases; vitamins; street art; the water supply of cities; negotiation; owls; algebra;
+    the Berlin Wall; podcasts; carbon dioxide; animal migration; leadership; pottery; Mars;
+    labour unions; compilers; diabetes; wedding customs; fashion; the Vikings; open source;
+    camping; tectonic faults; cinema; lullabies; the euro; hiking; search engines; asthma;
+    museums; rice; typography; sharks; the Inca; job interviews; tax havens; gardening in winter;
+    crosswords; genes; the Suez Canal; football; operating systems; procrastination; salt
 """
 TOPICS = tuple(" ".join(topic.split()) for topic in _TOPICS.split(";"))
 
@@ -78,6 +88,66 @@ WRITING = (
     "Extract the nouns from this sentence: The committee discussed {t} and {u} last Monday.",
 )
 
+ROLEPLAY = (
+    "Imagine you are a famous scientist who studies {t}. Introduce yourself.",
+    "You are a travel agent. Convince me to book a trip that has to do with {t}.",
+    "Act as a judge in a debate about {t} and {u}. Who wins, and why?",
+    "Play the part of a grumpy librarian whom I ask for a book about {t}.",
+    "Speak like a pirate and tell me about {t}.",
+    "You are a tutor. Ask me three questions about {t}, from easy to hard, and give the answers.",
+    "Be my personal assistant and plan a day around {t}.",
+    "You are a doctor who has just heard of {t}. What do you advise your patients?",
+)
+
+REASONING = (
+    "If {t} had never been discovered, would {u} still exist? Think step by step.",
+    "Which is older, {t} or {u}? Explain how you know.",
+    "Someone claims that {t} is more important than {u}. Is the argument sound?",
+    "Find the odd one out and say why: {t}, {u}, a spoon.",
+    "A class of {n} students is split into groups of {m} to work on {t}. How many groups are "
+    "there, and how many students are left over?",
+    "A shop sells {n} books about {t} at {m} dollars each and gives a discount of 10 percent. "
+    "What is the total price?",
+    "A train covers {n} miles in {m} hours. How fast is it, and how far does it get in 7 hours?",
+    "I had {n} coins, lost {m} of them and then doubled what was left. How many do I have?",
+    "What is {n} times {m}? Show your work.",
+    "Solve for x: {m}x + {n} = 100.",
+    "The sides of a right triangle next to the right angle are {m} and {n}. What is its area?",
+)
+
+EXTRACTION = (
+    "Extract all names of places and people from the text below as a JSON list.\n\n{d}",
+    "{d}\n\nWhich numbers and dates does this text mention? Make a table.",
+    "Give five keywords for the following text.\n\n{d}",
+    "For the text below, write one question that it answers, and the answer.\n\n{d}",
+    "Rate the tone of this text from 1 (calm) to 5 (excited), and give a reason.\n\n{d}",
+)
+
+PASSAGE_TASKS = (
+    "{d}\n\nQuestion: {q}",
+    "Read the passages and answer the question.\n\n{d}\n\nQuestion: {q}\nAnswer:",
+    "Use the following information to answer.\n\n{d}\n\n{q}",
+    "{q}\n\nHere is some text that may help:\n\n{d}",
+    "Context:\n{d}\n\nAnswer this using only the context: {q}",
+)
+
+PASSAGE_QUESTIONS = (
+    "What does the text say about {x}?",
+    "Who or what is {x}?",
+    "Why is {x} mentioned?",
+    "what happened to {x}",
+    "How is {x} described?",
+)
+
+SUMMARY_TASKS = (
+    "Summarize: {d}",
+    "Summarize the following text:\n\n{d}",
+    "{d}\n\nSummarize the text above in two sentences.",
+    "TL;DR of the following?\n{d}",
+    "List the key points of this text as bullet points:\n\n{d}",
+    "Write a short summary of this article for a newspaper.\n\n{d}",
+)
+
 CODE = (
     "Write a Python function that {c}.",
     "Write a JavaScript function that {c}.",
@@ -116,19 +186,19 @@ CODE_TASKS = (
 )
 
 DOCUMENT_TASKS = (
-    "Summarize the following text:\n\n{d}",
-    "{d}\n\nSummarize the text above in two sentences.",
     "Write a headline for this text:\n{d}",
     "Read the passage and answer the question.\n\nPassage: {d}\n\nQuestion: What is it about?",
     "Context: {d}\n\nUsing the context, answer: who or what is mentioned, and what happens?",
     "Use only the text below to answer.\n\n{d}\n\nWhich three facts are the most important?",
     "Continue this text in the same style:\n\n{d}",
     "Rewrite this text in simple modern English:\n\n{d}",
-    "TL;DR of the following?\n{d}",
-    "List the key points of this text as bullet points:\n\n{d}",
+    "Rewrite the following text in a more formal style.\n\n{d}",
+    "Correct the spelling and grammar of this text:\n\n{d}",
+    "Explain the following text to a child:\n\n{d}",
 )
 
 TRANSLATION_TASKS = (
+    "Translate {a} to {b}: {s}",
     "Translate {a} to {b}: {s}",
     "Translate the following {a} sentence to {b}.\n\n{s}",
     'How do you say "{s}" in {b}?',
@@ -151,6 +221,8 @@ FOLLOW_UPS = (
     "Now do the same for a different example.",
     "Summarize the conversation so far.",
 )
+
+TRANSLATE_TO = ("German", "Spanish", "French", "Italian", "Portuguese", "Chinese", "Japanese")
 
 OPENINGS = (
     "",
