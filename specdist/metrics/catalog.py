@@ -42,6 +42,11 @@ def _spec(name: str, text: str, *labels: str) -> Metric:
     return Metric(f"specdist_spec_decode_num_{name}", "counter", text, "target", labels)
 
 
+def _request(name: str, text: str) -> Metric:
+    text = f"{text}, by requests that are over"
+    return Metric(f"specdist_request_{name}", "counter", text, "router", ("length_bucket",))
+
+
 def _latency(name: str, text: str, buckets: tuple[float, ...], label: bool = True) -> Metric:
     labels = ("length_bucket",) if label else ()
     return Metric(f"specdist_{name}_seconds", "histogram", text, "router", labels, buckets)
@@ -55,6 +60,18 @@ ROWS: Final[tuple[Metric, ...]] = (
     _spec("stale_drafts", "Trees thrown away before verification; in no ratio"),
     _spec("steps", "Verification steps of requests, with and without candidates"),
     _spec("missing_draft_rows", "Inner nodes whose draft law was missing: taken as rejected"),
+    Metric(
+        "specdist_plain_step_seconds",
+        "counter",
+        "Engine time that plain decoding would need for the same tokens, by the cost model",
+        "target",
+    ),
+    Metric(
+        "specdist_candidate_wait_seconds",
+        "counter",
+        "Time in which engine steps waited for candidates",
+        "target",
+    ),
     Metric("specdist_generation_tokens", "counter", "Tokens committed for answers", "target"),
     Metric("specdist_prompt_tokens", "counter", "Prompt tokens of accepted requests", "router"),
     Metric(
@@ -94,6 +111,10 @@ ROWS: Final[tuple[Metric, ...]] = (
     ),
     Metric("specdist_target_sessions_lost", "counter", "Sessions whose target died", "router"),
     Metric("specdist_late_verdicts", "counter", "Verdicts that came late or twice", "router"),
+    _request("drafts", "Verified drafts"),
+    _request("draft_tokens", "Candidates verified"),
+    _request("accepted_tokens", "Candidates accepted"),
+    _request("generation_tokens", "Tokens committed"),
     _latency("time_to_first_token", "From arrival to the first token", FIRST_TOKEN_BUCKETS),
     _latency("inter_token_latency", "Gap between chunks of one answer", PER_TOKEN_BUCKETS),
     _latency("time_per_output_token", "(E2E - TTFT) / (output tokens - 1)", PER_TOKEN_BUCKETS),

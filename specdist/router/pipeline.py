@@ -21,7 +21,7 @@ from specdist.errors import (
     SpecdistError,
     UnavailableError,
 )
-from specdist.metrics.latency import RequestLatency
+from specdist.metrics.latency import RequestLatency, length_bucket
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.answer import TokenDelta
 from specdist.protocol.health import HealthReport
@@ -106,6 +106,15 @@ class Pipeline:
         self._recorder.count("specdist_requests", outcome=outcome)
         self._recorder.count("specdist_late_verdicts", flow.session.num_late_verdicts)
         self._recorder.count("specdist_target_sessions_lost", flow.session.num_targets_lost)
+        bucket = length_bucket(flow.session.num_prompt_tokens)
+        counts = flow.session.counts
+        for name, number in (
+            ("drafts", counts.num_spec_steps),
+            ("draft_tokens", counts.num_draft_tokens),
+            ("accepted_tokens", counts.num_accepted_tokens),
+            ("generation_tokens", counts.num_generated_tokens),
+        ):
+            self._recorder.count(f"specdist_request_{name}", number, length_bucket=bucket)
 
     async def health(self) -> HealthReport:
         """Ready when a target replica answers; drafts are optional."""

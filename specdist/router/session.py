@@ -73,6 +73,15 @@ class Session:
         return self._draft_id
 
     @property
+    def num_prompt_tokens(self) -> int:
+        return self._request.num_prompt_tokens
+
+    @property
+    def counts(self) -> SpeculationSummary:
+        """What speculation has done for this request so far."""
+        return self._counts
+
+    @property
     def error(self) -> SpecdistError | None:
         return self._error
 

@@ -23,10 +23,10 @@ def wait_for_candidates(
     choice: CandidateChoice,
     mailbox: Mailbox[Any],
     take_messages: Callable[[], None],
-) -> None:
-    """Block until the candidates are there or the time that they are worth is over."""
+) -> float:
+    """Block until candidates are there or the time they are worth is over; the seconds it took."""
     if choice.settings.mode == "off":
-        return
+        return 0.0
     began = time.monotonic()
     while missing := [s for s in sessions if s.worth_waiting() and choice.is_active(s)]:
         budget_s = choice.wait_budget_s(missing, len(sessions))
@@ -34,5 +34,6 @@ def wait_for_candidates(
         if left_s <= 0 or not mailbox.wait(left_s):
             for session in missing:
                 session.waited_in_vain()
-            return
+            break
         take_messages()
+    return time.monotonic() - began

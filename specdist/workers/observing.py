@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdist.engine.engine import Engine
+from specdist.engine.scheduler import Plan
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import CandidateTree
 from specdist.protocol.verdict import Verdict
+from specdist.speculation.cost_model import CostModel
 
 
 def engine_gauges(engine: Engine | None, num_running: int, num_waiting: int) -> dict[str, float]:
@@ -25,6 +27,23 @@ def engine_gauges(engine: Engine | None, num_running: int, num_waiting: int) -> 
         gauges["kv_blocks_used"] = usage.num_held
         gauges["kv_cache_bytes"] = usage.num_bytes
     return gauges
+
+
+def plain_step_s(cost: CostModel, step_s: float, plan: Plan, verdicts: Sequence[Verdict]) -> float:
+    """What plain decoding would have needed for the tokens that this step decided.
+
+    The step without its candidates, then as many plain steps as the accepted tokens fill,
+    both by the cost model and as a share of what it says of the whole step: whatever makes
+    the step slow today (long contexts, a busy device) would have made plain decoding slow.
+    """
+    num_candidates = sum(verdict.num_draft_tokens for verdict in verdicts)
+    if not num_candidates:
+        return step_s
+    num_decodes = len(plan.decodes)
+    num_more_steps = sum(verdict.num_accepted for verdict in verdicts) / num_decodes
+    plain_s = cost.step_s(plan.num_rows - num_candidates)
+    plain_s += num_more_steps * cost.step_s(num_decodes)
+    return step_s * plain_s / cost.step_s(plan.num_rows)
 
 
 class TargetMetrics:
@@ -50,6 +69,11 @@ class TargetMetrics:
             count("specdist_spec_decode_num_accepted_tokens", verdict.num_accepted)
             for position in range(verdict.num_accepted):
                 count("specdist_spec_decode_num_accepted_tokens_per_pos", 1, position=position)
+
+    def observe_pace(self, waited_s: float, plain_s: float) -> None:
+        """What the step waited for candidates, and what plain decoding would have needed."""
+        self._recorder.count("specdist_candidate_wait_seconds", waited_s)
+        self._recorder.count("specdist_plain_step_seconds", plain_s)
 
     def count_missing_rows(self, number: int) -> None:
         """Inner nodes whose draft law was missing."""

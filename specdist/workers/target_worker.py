@@ -29,7 +29,7 @@ from specdist.speculation.rules.registry import get_rule
 from specdist.workers.candidate_wait import wait_for_candidates
 from specdist.workers.choosing import CandidateChoice
 from specdist.workers.deciding import decide
-from specdist.workers.observing import TargetMetrics, engine_gauges
+from specdist.workers.observing import TargetMetrics, engine_gauges, plain_step_s
 from specdist.workers.profiling import profile_engine
 from specdist.workers.step_loop import EngineWorker
 from specdist.workers.target_session import (
@@ -99,7 +99,7 @@ class TargetWorker(EngineWorker):
             self.engine.check_integrity()
             return False
         sessions = self._sessions.values()
-        wait_for_candidates(sessions, self._choice, self._mailbox, self._take_messages)
+        waited_s = wait_for_candidates(sessions, self._choice, self._mailbox, self._take_messages)
         fitted = self._fitted_trees()
         plan = self._scheduler.plan({i: len(f.tree) for i, f in fitted.items()})
         verdicts = self._exhausted(plan)
@@ -110,6 +110,8 @@ class TargetWorker(EngineWorker):
             self._choice.cost.observe(plan.num_rows, step_s)
         self._report(verdicts, step_s)
         self._metrics.observe_step(step_s, verdicts, len(plan.preempted))
+        plain_s = plain_step_s(self._choice.cost, step_s, plan, verdicts)
+        self._metrics.observe_pace(waited_s, plain_s)
         return bool(verdicts or plan.prefills or plan.decodes)
 
     def _check(self, request: SessionRequest) -> None:

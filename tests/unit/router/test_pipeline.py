@@ -93,6 +93,10 @@ def test_streams_every_token_once_and_counts() -> None:
         counts = world.counts()
         assert counts["specdist_requests", "length"] == 1
         assert counts["specdist_prompt_tokens",] == 3
+        assert counts["specdist_request_drafts", "le_128"] == summary.num_spec_steps
+        assert counts["specdist_request_draft_tokens", "le_128"] == summary.num_draft_tokens
+        assert counts["specdist_request_accepted_tokens", "le_128"] == summary.num_accepted_tokens
+        assert counts["specdist_request_generation_tokens", "le_128"] == 20
 
     run(scenario())
 
