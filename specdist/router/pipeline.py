@@ -194,6 +194,8 @@ class Pipeline:
                 logger.info("request %s: no draft: %s", flow.session_id, error.message)
                 self._recorder.count("specdist_draft_sessions", event="refused")
                 return
+            if flow.session.is_over:  # the draft ended with the answer; its client still reads
+                return
             self._recorder.count("specdist_draft_sessions", event=event)
             await asyncio.sleep(self._config.router.draft_retry_s)
 

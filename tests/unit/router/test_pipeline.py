@@ -207,6 +207,19 @@ def test_lost_draft_costs_speed_only_and_another_takes_over() -> None:
     run(scenario())
 
 
+def test_draft_that_ends_before_its_client_has_read_all_is_not_lost() -> None:
+    async def scenario() -> None:
+        world = World(draft_retry_s=0.01)
+        async for _ in world.pipeline.generate(REQUEST):
+            await asyncio.sleep(0.5)
+        assert draft_events(world.counts()) == {"attached": 1}
+        assert len(world.drafts.requests) == 1
+        await world.settle()
+        world.assert_clean()
+
+    run(scenario())
+
+
 def test_draft_feed_that_breaks_alone_counts_as_lost() -> None:
     async def scenario() -> None:
         world = World(draft_retry_s=0.05)
