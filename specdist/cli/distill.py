@@ -40,6 +40,9 @@ def run_distill(config: Path | None, as_json: bool, **given: Any) -> None:
         result = Pipeline(settings, progress).run()
     if as_json:
         print_json(result)
+        return
+    for name, value in result.items():
+        print(f"{name}: {value}")
 
 
 def read_config(path: Path) -> dict[str, Any]:

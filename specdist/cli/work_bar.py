@@ -75,7 +75,8 @@ def describe(done: float, total: float, unit: str, gained: float, seconds: float
         return text
     rate = gained / seconds
     shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-    return f"{text}, {shown} {unit}/s, {_duration((total - done) / rate)} left"
+    name = unit.split(" ")[0]
+    return f"{text}, {shown} {name}/s, {_duration((total - done) / rate)} left"
 
 
 def _duration(seconds: float) -> str:

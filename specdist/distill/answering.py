@@ -82,6 +82,11 @@ class Answering:
         """Answers that are not complete."""
         return len(self._open)
 
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether prompts are still being computed."""
+        return any(one.sequence.num_uncomputed > 1 for one in self._open.values())
+
     def num_new(self, name: str) -> int:
         """Tokens so far of an answer that is not complete."""
         return self._open[name].num_new

@@ -106,7 +106,7 @@ class AnswersPhase:
         self._next = first_missing(self._folder)  # the shard to be begun
         self._num_written = self._next
         paths = (shard_path(self._folder, n) for n in range(self._next))
-        self._num_tokens = sum(num_answer_tokens(path) for path in paths)
+        self.num_tokens = sum(num_answer_tokens(path) for path in paths)
 
     def run(self) -> None:
         """Write shards until there are ``num_tokens`` answer tokens."""
@@ -151,7 +151,7 @@ class AnswersPhase:
         places = (p for s in self._shards.values() for p in s.places)
         complete = sum(p.example.num_answer_tokens for p in places if p.example is not None)
         answers = [name for name, (_, place) in self._asked.items() if place.prompt is not None]
-        return self._num_tokens + complete + sum(map(self._target.answering.num_new, answers))
+        return self.num_tokens + complete + sum(map(self._target.answering.num_new, answers))
 
     def _begin(self) -> None:
         number, self._next = self._next, self._next + 1
@@ -289,7 +289,7 @@ class AnswersPhase:
         }
         write_shard(path, examples, self._target.vocab_size, about)
         texts_path(self._folder, shard.number - LAG).unlink(missing_ok=True)
-        self._num_tokens += sum(e.num_answer_tokens for e in examples)
+        self.num_tokens += sum(e.num_answer_tokens for e in examples)
         log.info("%s: %d answers, dropped %s", path.name, len(examples), dict(shard.dropped))
 
     def _tell(self) -> None:

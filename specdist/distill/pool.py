@@ -126,6 +126,18 @@ class _Reader:
         return reason == "kept"
 
 
+def count_sources(settings: DistillSettings) -> dict[str, int]:
+    """Prompts or documents of each source, before any is left out."""
+    counts = {}
+    for source in _described(settings):
+        files = [Path(file) for file in source["files"]]
+        if source["role"] == "prompts":
+            counts[source["path"]] = sum(1 for f in files for _ in read_prompts(f, f.stem))
+        else:
+            counts[source["path"]] = sum(1 for f in files for _ in read_documents(f))
+    return counts
+
+
 def _described(settings: DistillSettings) -> list[dict[str, Any]]:
     """The sources with their weights and the hashes of their files."""
     described = []

@@ -82,7 +82,9 @@ class DistillSettings:
     new: str | None = _option(None, "A fresh student: hidden=256,layers=4,heads=4[,kv_heads=..].")
     start_from: str | None = _option(None, "Start from this checkpoint.", flag="--from")
     embeddings: str = _option("auto", "target (frozen, shared), own, or auto: by the width.")
-    output_vocab: str = _option("8192", "Tokens that the draft can propose, or all.")
+    output_vocab: str = _option(
+        "auto", "Tokens that the draft can propose: a number, all, or auto."
+    )
 
     # Training
     loss: str = _option("forward_kl", f"One of {', '.join(LOSSES)}.")
@@ -141,8 +143,9 @@ class DistillSettings:
         given = [name for name, value in students.items() if value is not None]
         if len(given) > 1:
             raise ConfigError(f"give one of layers, new and from, got {' and '.join(given)}")
-        if self.output_vocab != "all" and not self.output_vocab.isdecimal():
-            raise ConfigError(f"output_vocab must be a number or all, got {self.output_vocab!r}")
+        vocab = self.output_vocab
+        if vocab not in ("all", "auto") and not vocab.isdecimal():
+            raise ConfigError(f"output_vocab must be a number, all or auto, got {vocab!r}")
 
     def _check_numbers(self) -> None:
         names = ("self_share", "follow_up_share", "greedy_share", "prompt_weight")
