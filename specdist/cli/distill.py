@@ -34,9 +34,9 @@ def run_distill(config: Path | None, as_json: bool, **given: Any) -> None:
     values = read_config(config) if config else {}
     values |= {name: value for name, value in given.items() if value not in (None, [])}
     settings = DistillSettings.from_values(values)
-    from specdist.distill.pipeline import Pipeline
-
     with work_bar() as progress:
+        from specdist.distill.pipeline import Pipeline  # after the bar has silenced others
+
         result = Pipeline(settings, progress).run()
     if as_json:
         print_json(result)

@@ -6,6 +6,7 @@ each phase, with every note, and otherwise every half minute. Used by ``specdist
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ SECONDS_BETWEEN_LINES = 30.0
 @contextmanager
 def work_bar() -> Iterator[WorkBar]:
     """A bar for each phase."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' own bars would tear ours
     console = Console(stderr=True)
     if not console.is_terminal:
         yield WorkBar(None)

@@ -144,7 +144,7 @@ class AnswersPhase:
         """Whether another shard is wanted, and the texts that it needs are there."""
         if self._num_so_far() >= self._settings.num_tokens:
             return False
-        return self._next - LAG < self._num_written or not self._settings.follow_up_share
+        return self._next - LAG < self._num_written
 
     def _num_so_far(self) -> int:
         """Answer tokens on disk and on their way."""

@@ -24,6 +24,7 @@ from torch import Tensor
 from specdist.distill.shards import Example
 
 OPEN_FILES = 256
+ELEMENT_BYTES = 2  # bfloat16 where the target runs in it, else float16
 
 
 class HiddenCache:
@@ -56,9 +57,7 @@ class HiddenCache:
         if not states or not all(bool(torch.isfinite(s).all()) for s in states):
             return False  # beyond float16's range: the teacher computes them again
         path = self.path(shard)
-        size = sum(s.numel() * s.element_size() for s in states)
-        old = path.stat().st_size if path.exists() else 0
-        if self.num_bytes() - old + size > self._max_bytes:
+        if not self.has_room(shard, sum(s.numel() for s in states)):
             return False
         tensors = {
             "states": torch.cat(list(states)),
@@ -69,6 +68,12 @@ class HiddenCache:
         os.replace(partial, path)
         self._slices.pop(shard, None)
         return self.has(shard, examples)
+
+    def has_room(self, shard: int, num_elements: int) -> bool:
+        """Whether the budget allows states of so many elements for a shard."""
+        path = self.path(shard)
+        old = path.stat().st_size if path.exists() else 0
+        return self.num_bytes() - old + ELEMENT_BYTES * num_elements <= self._max_bytes
 
     def read(self, shard: int, index: int) -> Tensor:
         """The states of one example, [rows, width]; ``has`` was asked before."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdist.distill.answering import draw
 from specdist.distill.dataset import Item
 from specdist.distill.student import Student
 
@@ -23,7 +24,8 @@ def extend(
     prefixes = []
     for item in items:
         start, size = item.example.answer_start, len(item.example.tokens)
-        prefixes.append(item.example.tokens[: int(rng.integers(start, max(start + 1, size)))])
+        last = min(size, student.max_len - num_tokens)
+        prefixes.append(item.example.tokens[: int(rng.integers(start, max(start + 1, last)))])
     own = sample(student, prefixes, num_tokens, rng)
     return [
         item._replace(example=item.example._replace(tokens=np.concatenate([prefix, row])))
@@ -56,15 +58,9 @@ def sample(
             use_cache=True,
         )
         cache = output.past_key_values
-        rows = _draw(student.logits(output.last_hidden_state[:, -1]), rng.random(len(prefixes)))
+        logits = student.logits(output.last_hidden_state[:, -1])
+        rows = draw(logits, [1.0] * len(prefixes), rng.random(len(prefixes)).tolist())
         ids = student.output_token_ids
         step = (rows if ids is None else ids.to(device)[rows])[:, None]
         drawn.append(step)
     return torch.cat(drawn, dim=1).cpu().numpy()
-
-
-def _draw(logits: Tensor, points: np.ndarray) -> Tensor:
-    cumulative = logits.softmax(dim=-1).double().cumsum(dim=-1)
-    wanted = torch.from_numpy(points).to(logits.device)[:, None] * cumulative[:, -1:]
-    found = torch.searchsorted(cumulative, wanted, right=True)[:, 0]
-    return found.clamp_max(logits.shape[1] - 1)

@@ -40,6 +40,10 @@ class Pipeline:
             from specdist.distill.estimate import estimate
 
             return estimate(self.settings, self.target_folder)
+        if self.settings.only in (None, "export"):
+            from specdist.distill.report import check_matplotlib
+
+            check_matplotlib()
         result: dict[str, Any] = {"out": str(self.settings.out_folder)}
         for phase in (self.settings.only,) if self.settings.only else PHASES:
             began = time.monotonic()

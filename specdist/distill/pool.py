@@ -1,8 +1,8 @@
 """Phase 1: every prompt and document of the given files, filtered, in one file of the run.
 
-After this phase the source files are not needed any more. Two prompts that differ only in
-case, spaces and punctuation are one; excluded ones are left out and counted. Called by the
-pipeline; the answers phase draws from the pool.
+With ``--only`` the later phases do not need the source files any more. Two prompts that
+differ only in case, spaces and punctuation are one; excluded ones are left out and counted.
+Called by the pipeline; the answers phase draws from the pool.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ STYLE += "pre{white-space:pre-wrap;background:#f4f4f4;padding:1em}"
 
 
 def html_report(provenance: Mapping[str, Any], losses: Rows, figures: Mapping[str, Figures]) -> str:
-    """The page as text; ConfigError when matplotlib is absent."""
+    """The page as text."""
     evaluations: Rows = provenance["curve"]
     pictures = [("Loss", _picture(lambda axes: _losses(axes, losses, evaluations)))]
     if evaluations:
@@ -53,12 +53,18 @@ def _summary(figures: Figures) -> str:
     return f"<p>{'; '.join(parts)}; {figures['positions']:,.0f} held-out positions.</p>"
 
 
-def _picture(draw: Callable[[Any], None]) -> str:
-    """A drawing as base64 PNG."""
+def check_matplotlib() -> None:
+    """Raise ConfigError where there is no matplotlib: before hours of work, not after."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError:
         raise ConfigError("the report needs matplotlib: pip install 'specdist[distill]'") from None
+
+
+def _picture(draw: Callable[[Any], None]) -> str:
+    """A drawing as base64 PNG."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     draw(axes)

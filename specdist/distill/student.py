@@ -67,6 +67,11 @@ class Student(nn.Module):
         """Rows of the head."""
         return int(self.model.get_output_embeddings().weight.shape[0])
 
+    @property
+    def max_len(self) -> int:
+        """The longest sequence that the model can read."""
+        return int(self.config.get_text_config().max_position_embeddings)
+
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """Names and parameters that training changes."""
         return [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]

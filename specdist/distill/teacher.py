@@ -56,12 +56,15 @@ class Teacher:
     def prepare(self, dataset: Dataset, progress: Progress = silent) -> None:
         """Compute and keep the states that the cache lacks, while its budget lasts."""
         for done, (shard, examples) in enumerate(dataset.shards.items()):
-            if not self._cache.has(shard, examples):
-                progress(PHASE, done, len(dataset.shards), "shards")
-                states = self.compute([e.tokens for e in examples])
-                if not self._cache.write(shard, examples, [_small(s) for s in states]):
-                    continue
-            self._known.add(shard)
+            if self._cache.has(shard, examples):
+                self._known.add(shard)
+                continue
+            progress(PHASE, done, len(dataset.shards), "shards")
+            size = sum(len(e.tokens) - 1 for e in examples) * self.width
+            if self._cache.has_room(shard, size):
+                states = [_small(s) for s in self.compute([e.tokens for e in examples])]
+                if self._cache.write(shard, examples, states):
+                    self._known.add(shard)
         progress(PHASE, len(dataset.shards), len(dataset.shards), "shards")
 
     def states_of(self, items: Sequence[Item]) -> list[Tensor]:

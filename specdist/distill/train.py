@@ -37,6 +37,7 @@ from specdist.distill.settings import DistillSettings
 from specdist.distill.student import Student
 from specdist.distill.teacher import Teacher
 from specdist.engine.dtypes import resolve_dtype
+from specdist.errors import ModelError
 
 LOG = "log.jsonl"
 LOWEST_RATE = 0.02  # of the highest learning rate, at the end
@@ -104,6 +105,8 @@ class Trainer:
         first = time.monotonic()
         self.student.train()
         batches = self._batches()
+        if not self.log:
+            self._evaluate(progress)  # where it begins
         self._tell(progress, first, began)
         while self.step < self.num_steps:
             self._recent.append(self._one_step([next(batches) for _ in range(self._accumulation)]))
@@ -146,7 +149,7 @@ class Trainer:
         parameters = [p for _, p in self._named]
         norm = torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
         if not torch.isfinite(norm):
-            raise FloatingPointError(
+            raise ModelError(
                 f"step {self.step}: the gradient's norm is {float(norm)}; the checkpoint before "
                 "it is kept: lower learning_rate, or use train_dtype float32"
             )

@@ -167,6 +167,7 @@ class Training:
 
     def best(self) -> Trained:
         """The student of the best checkpoint."""
+        self.check_settings()
         student = self.new_student()
         about = load_parameters(self.folder / BEST, student.trained())
         return Trained(student, about)
