@@ -32,6 +32,7 @@ SERVE_RUN = "import sys; from ray.serve.scripts import cli; sys.argv[0] = 'serve
 LIGHT_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no usage reports leave the machine
     "RAY_DEDUP_LOGS": "1",
+    "RAY_worker_niceness": "0",  # Ray's 15 lets anything else on the machine slow the answers
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a router must not hide the devices
     "TOKENIZERS_PARALLELISM": "false",
 }
