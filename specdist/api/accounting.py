@@ -55,6 +55,11 @@ class Accounting:
         self._seed = request.sampling.seed
         self._last = TokenDelta(())
 
+    @property
+    def num_steps(self) -> int:
+        """Steps counted so far."""
+        return self._summary.num_steps
+
     def add(self, delta: TokenDelta, num_kept: int) -> None:
         """Count one step of which the answer keeps the first ``num_kept`` tokens."""
         self._last = delta

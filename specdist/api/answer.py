@@ -34,7 +34,9 @@ class TextDelta:
     token_ids: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()  # characters of the answer before each token
     logprobs: tuple[TokenLogprobs, ...] = ()
-    num_accepted: int = 0
+    num_accepted: int = 0  # the first num_accepted of token_ids came from the draft
+    num_draft_tokens: int = 0  # candidates verified in this step
+    step: int = 0  # this delta's number, from 1
     finish_reason: str | None = None
     totals: AnswerTotals | None = None
 
@@ -94,6 +96,8 @@ class AnswerText:
             offsets=tuple(piece.offsets),
             logprobs=delta.logprobs[:num_kept],
             num_accepted=min(delta.num_accepted, num_kept),
+            num_draft_tokens=delta.num_draft_tokens,
+            step=self._accounting.num_steps,
             finish_reason=piece.finish_reason,
             totals=self._accounting.totals() if piece.finish_reason else None,
         )

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from specdist.api import error_map, fields
@@ -28,7 +28,7 @@ from specdist.api.merge import merge
 from specdist.api.model_card import ModelCard
 from specdist.api.openai_answers import GatheredAnswer, OpenAIAnswer
 from specdist.api.openai_requests import OpenAIRequest, read_chat, read_completion
-from specdist.api.page import page
+from specdist.api.page import Page
 from specdist.errors import InvalidRequestError, ModelNotFoundError, UnavailableError
 
 MAX_BODY_BYTES = 64 << 20
@@ -52,6 +52,7 @@ def build_http_app(backend: Backend, model: ModelCard) -> Starlette:
             Route("/health", _guarded(routes.health), methods=["GET"]),
             Route("/metrics", _guarded(routes.metrics), methods=["GET"]),
             Route("/", _guarded(routes.page), methods=["GET"]),
+            Route("/static/{version}/{name}", _guarded(routes.page_file), methods=["GET"]),
         ],
         exception_handlers={HTTPException: _no_such_endpoint},
     )
@@ -101,6 +102,7 @@ class _Routes:
     def __init__(self, backend: Backend, card: ModelCard) -> None:
         self._backend = backend
         self._card = card
+        self._page = Page(card)
 
     async def chat(self, request: Request) -> Response:
         return await self._generate(request, read_chat)
@@ -137,7 +139,11 @@ class _Routes:
         return PlainTextResponse(await self._backend.metrics_text(), media_type=PROMETHEUS_TEXT)
 
     async def page(self, request: Request) -> Response:
-        return HTMLResponse(page(self._card.name))
+        return self._page.index(request)
+
+    async def page_file(self, request: Request) -> Response:
+        found = self._page.file(request)
+        return found or await _no_such_endpoint(request, HTTPException(404))
 
     def _model_body(self) -> dict[str, Any]:
         return {

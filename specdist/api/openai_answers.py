@@ -1,6 +1,7 @@
 """Text deltas -> the bodies and stream chunks of OpenAI's two text endpoints.
 
-Adds ``speculation`` and ``seed`` to what OpenAI defines. Knows no HTTP. Called by
+Adds ``speculation`` and ``seed`` to what OpenAI defines: the totals at the end, and on each
+chunk of a stream, in its choice, what that step did. Knows no HTTP. Called by
 ``specdist.api.openai``.
 """
 
@@ -51,6 +52,20 @@ def speculation_body(totals: Sequence[AnswerTotals]) -> Json:
         "mean_acceptance_length": summary.mean_acceptance_length,
         "draft_token_share": summary.draft_token_share,
         "acceptance_histogram": list(summary.acceptance_histogram),
+    }
+
+
+def step_body(delta: TextDelta) -> Json:
+    """What one step did, on the choice of its chunk.
+
+    The first ``num_draft_tokens_accepted`` of the ``num_tokens`` came from the draft; the
+    one behind them, if any, is the target's own.
+    """
+    return {
+        "step": delta.step,
+        "num_tokens": len(delta.token_ids),
+        "num_draft_tokens": delta.num_draft_tokens,
+        "num_draft_tokens_accepted": delta.num_accepted,
     }
 
 
@@ -133,6 +148,7 @@ class OpenAIAnswer:
         else:
             content = {"text": delta.text}
         chunk = self._chunk(index, content, logprobs, delta.finish_reason)
+        chunk["choices"][0]["speculation"] = step_body(delta)
         if delta.totals is not None:
             chunk["speculation"] = speculation_body([delta.totals])
             chunk["seed"] = delta.totals.seed

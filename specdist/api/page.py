@@ -1,107 +1,109 @@
-"""The page at ``/``: names the endpoints and lets a visitor chat with the model.
+"""The page at ``/`` and the files it loads: a chat that shows what speculation does.
 
-One self-contained document without outside resources, so that it works offline.
+The files stand in ``static/`` and are served as they are, under an address that changes
+with their content, so that browsers may keep them for good. Nothing comes from elsewhere,
+and the page's policy forbids it. Knows no backend: the page talks to the HTTP API like any
+client. Used by ``specdist.api.openai``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import html
-import json
+from dataclasses import dataclass
+from importlib import resources
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>specdist: $NAME</title>
-<style>
-  :root { color-scheme: light dark; }
-  body { font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; }
-  body { padding: 0 1rem; }
-  #log { display: flex; flex-direction: column; gap: .75rem; margin: 1rem 0; }
-  .turn { white-space: pre-wrap; padding: .5rem .75rem; border-radius: .5rem; }
-  .user { align-self: flex-end; background: #3b6fd622; }
-  .assistant { background: #8882; }
-  .error { color: #c33; }
-  form { display: flex; gap: .5rem; }
-  textarea { flex: 1; font: inherit; }
-  small, dd { opacity: .8; }
-</style>
-</head>
-<body>
-<h1>specdist</h1>
-<p>Serving <b>$NAME</b> with speculative decoding.</p>
-<div id="log" aria-live="polite"></div>
-<form id="form">
-  <textarea id="text" rows="2" placeholder="Say something" aria-label="Message" required></textarea>
-  <button id="send">Send</button>
-</form>
-<p><small id="stats"></small></p>
-<h2>Endpoints</h2>
-<dl>
-  <dt><code>POST /v1/chat/completions</code></dt><dd>OpenAI-compatible chat, streamed or whole</dd>
-  <dt><code>POST /v1/completions</code></dt><dd>OpenAI-compatible text completion</dd>
-  <dt><code>GET /v1/models</code></dt><dd>the served model</dd>
-  <dt><code>GET /health</code></dt><dd>200 when a request would be served</dd>
-  <dt><code>GET /metrics</code></dt><dd>Prometheus text of the whole application</dd>
-  <dt><code>gRPC specdist.v1.Generation</code></dt><dd>see proto/specdist.proto</dd>
-</dl>
-<script>
-const model = $MODEL, messages = [];
-const $ = id => document.getElementById(id);
-function turn(kind, text) {
-  const div = document.createElement("div");
-  div.className = "turn " + kind;
-  div.textContent = text;
-  $("log").append(div);
-  return div;
+from starlette.requests import Request
+from starlette.responses import Response
+
+from specdist.api.model_card import ModelCard
+
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
 }
-function show(chunk, div) {
-  if (chunk.error) throw new Error(chunk.error.message);
-  div.textContent += chunk.choices[0]?.delta?.content ?? "";
-  const s = chunk.speculation;
-  if (s) $("stats").textContent = s.num_accepted_tokens + " of " + s.num_draft_tokens +
-    " drafted tokens accepted, " + s.mean_acceptance_length.toFixed(2) + " tokens per draft";
-}
-async function answer(div) {
-  const reply = await fetch("/v1/chat/completions", {
-    method: "POST", headers: {"Content-Type": "application/json"},
-    body: JSON.stringify({model, messages, stream: true, max_tokens: 512}),
-  });
-  if (!reply.ok) throw new Error((await reply.json()).error.message);
-  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (let part; !(part = await reader.read()).done;) {
-    const events = (rest + part.value).split("\\n\\n");
-    rest = events.pop();
-    for (const e of events) if (e !== "data: [DONE]") show(JSON.parse(e.slice(6)), div);
-  }
-}
-$("form").onsubmit = async submit => {
-  submit.preventDefault();
-  const content = $("text").value;
-  messages.push({role: "user", content});
-  turn("user", content);
-  const div = turn("assistant", "");
-  $("text").value = ""; $("send").disabled = true;
-  try {
-    await answer(div);
-    messages.push({role: "assistant", content: div.textContent});
-  } catch (error) {
-    messages.pop();
-    turn("error", error.message);
-  } finally { $("send").disabled = false; $("text").focus(); }
-};
-$("text").onkeydown = key => {
-  if (key.key === "Enter" && !key.shiftKey) { key.preventDefault(); $("form").requestSubmit(); }
-};
-</script>
-</body>
-</html>
-"""
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+INDEX = "index.html"
+KEEP = "public, max-age=31536000, immutable"
+ASK_AGAIN = "no-cache"  # keep, but ask whether it has changed
 
 
-def page(model_name: str) -> str:
-    """The document for one served model."""
-    in_script = json.dumps(model_name).replace("<", "\\u003c")
-    return _PAGE.replace("$NAME", html.escape(model_name)).replace("$MODEL", in_script)
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file as it is sent."""
+
+    body: bytes
+    media_type: str
+
+
+def read_static() -> dict[str, bytes]:
+    """Every file of ``static/`` by name."""
+    folder = resources.files("specdist.api") / "static"
+    found = {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()}
+    return dict(sorted(found.items()))
+
+
+def etag(body: bytes) -> str:
+    """A validator that changes with the content."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+class Page:
+    """The page of one served model, in memory."""
+
+    def __init__(self, card: ModelCard) -> None:
+        files = read_static()
+        version = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
+        self._index = _fill(files.pop(INDEX).decode(), card, version).encode()
+        self._version = version
+        self._files = {
+            name: _File(body, MEDIA_TYPES[name.rpartition(".")[2]]) for name, body in files.items()
+        }
+
+    def index(self, request: Request) -> Response:
+        """The document; 304 to a browser that has it."""
+        headers = {
+            "Cache-Control": ASK_AGAIN,
+            "Content-Security-Policy": POLICY,
+            "ETag": etag(self._index),
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        if etag(self._index) in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(self._index, headers=headers, media_type=MEDIA_TYPES["html"])
+
+    def file(self, request: Request) -> Response | None:
+        """One of its files; None when there is none of that name in that version."""
+        found = self._files.get(request.path_params["name"])
+        if found is None or request.path_params["version"] != self._version:
+            return None
+        headers = {"Cache-Control": KEEP, "X-Content-Type-Options": "nosniff"}
+        return Response(found.body, headers=headers, media_type=found.media_type)
+
+
+def _fill(template: str, card: ModelCard, version: str) -> str:
+    rules = "".join(f"<option>{html.escape(rule)}</option>" for rule in card.allowed_rules)
+    default = f"<option>{html.escape(card.rules.default)}</option>"
+    values = {
+        "$VERSION": version,
+        "$MODEL": html.escape(card.name),
+        "$MAX_LEN": str(card.max_model_len),
+        "$RULES": rules.replace(default, default.replace("<option", "<option selected")),
+    }
+    for name, value in values.items():
+        template = template.replace(name, value)
+    return template
