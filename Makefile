@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-.PHONY: serve test lint types proto clean
+.PHONY: serve test browser lint types proto clean
 
 serve: $(VENV)/.installed  ## everything to serve the demo pair, then serve it
 	$(VENV)/bin/specdist models pull demo demo-draft
@@ -16,6 +16,10 @@ serve: $(VENV)/.installed  ## everything to serve the demo pair, then serve it
 test: $(VENV)/.installed-dev  ## everything to run the tests, then run them
 	$(VENV)/bin/specdist models pull demo demo-draft
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+browser:  ## Chromium and its driver for the tests of the page, from Debian (as root) where they are absent
+	command -v chromium && command -v chromedriver || { apt-get -q update && DEBIAN_FRONTEND=noninteractive \
+		apt-get -qy install --no-install-recommends chromium chromium-driver; }
 
 lint: $(VENV)/.installed-dev  ## style and format
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
@@ -41,4 +45,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.made
 	$(INSTALL) -e . && touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(INSTALL) -e '.[dev]' && touch $@
+	$(INSTALL) -e '.[dev]'
+	$(INSTALL) --no-deps axe-playwright-python && touch $@  # for the axe-core in it, without its driver
