@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,9 +31,7 @@ def run_distill(config: Path | None, as_json: bool, **given: Any) -> None:
 
     Run the same command again to go on after an interruption.
     """
-    values = read_config(config) if config else {}
-    values |= {name: value for name, value in given.items() if value not in (None, [])}
-    settings = DistillSettings.from_values(values)
+    settings = read_settings(config, given)
     with work_bar() as progress:
         from specdist.distill.pipeline import Pipeline  # after the bar has silenced others
 
@@ -43,6 +41,13 @@ def run_distill(config: Path | None, as_json: bool, **given: Any) -> None:
         return
     for name, value in result.items():
         print(f"{name}: {value}")
+
+
+def read_settings(config: Path | None, given: Mapping[str, Any]) -> DistillSettings:
+    """The file's settings, overridden by the options that were given; raises ConfigError."""
+    values = read_config(config) if config else {}
+    values |= {name: value for name, value in given.items() if value not in (None, [], ())}
+    return DistillSettings.from_values(values)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -63,6 +68,8 @@ def _parameter(entry: dataclasses.Field[Any]) -> inspect.Parameter:
     flag = entry.metadata.get("flag") or f"--{entry.name.replace('_', '-')}"
     kinds = {"bool": bool, "int": int, "float": float, "tuple[str": list[str]}
     kind: Any = next((k for name, k in kinds.items() if str(entry.type).startswith(name)), str)
+    if kind is bool:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
     default = "" if entry.default in (None, (), "", False) else f" [{_shown(entry.default)}]"
     option = typer.Option(flag, help=entry.metadata["help"] + default, show_default=False)
     annotation = Annotated[kind | None, option]

@@ -54,10 +54,10 @@ def sample(
             input_ids=step,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
-        cache = output.past_key_values
+        cache = output.cache
         logits = student.logits(output.last_hidden_state[:, -1])
         rows = draw(logits, [1.0] * len(prefixes), rng.random(len(prefixes)).tolist())
         ids = student.output_token_ids
