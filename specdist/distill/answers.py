@@ -46,6 +46,7 @@ from specdist.errors import InvalidRequestError, ModelError
 
 log = logging.getLogger(__name__)
 LAG = 2  # follow-ups are made from the answers of the shard so many before
+TURN_TEMPERATURES = (0.6, 0.9)  # of user turns that the target writes; hotter, small ones rave
 PHASE = "answers"
 
 
@@ -206,7 +207,7 @@ class AnswersPhase:
         return Ask(
             name=place.name,
             tokens=opening_ids(tokenizer, opening, place.words),
-            temperature=1.0,
+            temperature=place.rng.uniform(*TURN_TEMPERATURES),
             max_new_tokens=self._settings.max_turn_tokens,
             seed=place.rng.getrandbits(62),
             stop_ids=opening.end_ids,

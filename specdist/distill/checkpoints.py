@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 Named = list[tuple[str, torch.nn.Parameter]]
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write a file beside its place and rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")

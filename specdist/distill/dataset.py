@@ -28,7 +28,7 @@ class Item(NamedTuple):
     """One answer, and where its states are in the cache."""
 
     shard: int
-    index: int
+    place: int  # within the shard
     example: Example
 
 

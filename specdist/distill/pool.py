@@ -47,14 +47,15 @@ class Pool:
 def build_pool(settings: DistillSettings, progress: Progress) -> Pool:
     """Read the source files, or what an earlier run made of them."""
     folder = settings.data_folder
-    manifest = {"sources": _described(settings), "exclude": _hashes(settings.exclude)}
+    sources = _described(settings)
+    manifest: dict[str, Any] = {"sources": sources, "exclude": _hashes(settings.exclude)}
     if (folder / MANIFEST).is_file():
         there = read_json_file(folder / MANIFEST)
         old = {name: there[name] for name in manifest}
         check_same(old, manifest, f"the prompts in {folder}", "use another --out or --data")
         return load_pool(folder)
     excluded = sorted({t for name in settings.exclude for t in _excluded_texts(Path(name))})
-    reader = _Reader(Exclusion(excluded), manifest["sources"], progress)
+    reader = _Reader(Exclusion(excluded), sources, progress)
     rows = list(reader.rows())
     write_rows(folder / EXCLUDED, excluded)
     write_rows(folder / POOL, rows)

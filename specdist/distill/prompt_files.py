@@ -176,8 +176,8 @@ def _first_column(file: Path) -> Iterator[Row]:
 def _arrow(file: Path) -> Iterator[Row]:
     """Parquet, and Arrow as a stream (Hugging Face) or a file."""
     try:
-        import pyarrow
-        import pyarrow.parquet as parquet
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
     except ImportError:
         raise ConfigError(f"{file} needs pyarrow: pip install 'specdist[distill]'") from None
     number = 0

@@ -66,7 +66,7 @@ def write_shard(
     number_type = np.uint16 if vocab_size <= 1 << 16 else np.int32
     tokens = [e.tokens for e in examples]
     arrays = {
-        "tokens": np.concatenate(tokens or [np.zeros(0)]).astype(number_type),
+        "tokens": np.concatenate(tokens or [np.zeros(0, np.int64)]).astype(number_type),
         "lengths": np.array([len(t) for t in tokens], np.int32),
         "answer_starts": np.array([e.answer_start for e in examples], np.int32),
         "temperatures": np.array([e.temperature for e in examples], np.float32),

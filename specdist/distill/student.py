@@ -39,12 +39,14 @@ WEIGHTS = "model.safetensors"
 class Student(nn.Module):
     """The model, which tokens its head's rows stand for, and what of it is trained."""
 
+    output_token_ids: Tensor | None  # int64 [outputs], sorted; None: all tokens
+
     def __init__(self, model: Any, output_token_ids: Tensor | None, frozen: bool) -> None:
         super().__init__()
         self.model = model
         self.config = model.config
         self.rule = rule_of(model.config.get_text_config())
-        self.output_token_ids = output_token_ids  # int64 [outputs], sorted; None: all tokens
+        self.register_buffer("output_token_ids", output_token_ids)
         self.has_target_embeddings = frozen
         model.requires_grad_(True)
         model.get_input_embeddings().requires_grad_(not frozen)

@@ -72,7 +72,7 @@ class Teacher:
         fresh = [item for item in items if item.shard not in self._known]
         computed = iter(self.compute([item.example.tokens for item in fresh]))
         return [
-            self._cache.read(item.shard, item.index).to(self.device)
+            self._cache.read(item.shard, item.place).to(self.device)
             if item.shard in self._known
             else next(computed)
             for item in items

@@ -105,7 +105,7 @@ def test_a_training_keeps_to_the_shards_that_it_began_with(tmp_path: Path) -> No
 def test_an_epoch_holds_every_answer_once_in_batches_of_like_length() -> None:
     items = items_of([int(n) for n in np.random.default_rng(0).integers(4, 200, 100)])
     batches = epoch_batches(items, 400, seed=1, epoch=0)
-    assert sorted(i.index for b in batches for i in b) == list(range(100))
+    assert sorted(i.place for b in batches for i in b) == list(range(100))
     for batch in batches:
         longest = max(len(i.example.tokens) for i in batch)
         assert len(batch) == 1 or longest * len(batch) <= 400
