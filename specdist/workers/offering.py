@@ -30,10 +30,14 @@ def growth(session: DraftSession) -> tuple[int, int]:
 
 
 def note_use(session: DraftSession, verdict: Verdict) -> None:
-    """Count offers that the target had and left alone: it does not speculate now."""
+    """Count offers that the target had and left alone: it does not speculate now.
+
+    An offer without nodes (prompt lookup found nothing) is none that could have been used.
+    """
+    was_empty = session.offered_score == 0.0
     if verdict.num_draft_tokens:
         session.num_unused = 0
-    elif session.offered_score is not None or session.num_unused:
+    elif not was_empty and (session.offered_score is not None or session.num_unused):
         session.num_unused += 1
 
 
