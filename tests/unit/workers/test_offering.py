@@ -11,7 +11,15 @@ from specdist.protocol.verdict import Verdict
 from specdist.speculation.noise import Noise
 from specdist.speculation.rules.registry import get_rule
 from specdist.speculation.sampling import SamplingState
-from specdist.workers.offering import UNUSED_BEFORE_PAUSE, is_paused, is_ready, make_offer, note_use
+from specdist.workers.offering import (
+    OFFER_EVERY_WHEN_PAUSED,
+    UNUSED_BEFORE_PAUSE,
+    is_paused,
+    is_ready,
+    make_offer,
+    note_use,
+    rest_notice,
+)
 
 
 @pytest.fixture
@@ -53,3 +61,16 @@ def test_offers_without_nodes_do_not(session: DraftSession) -> None:
     assert not is_paused(session)
     session.tree.add(-1, 9, 0.5)
     assert is_ready(session, None)
+
+
+def test_the_target_hears_once_of_each_pause(session: DraftSession) -> None:
+    session.tree.add(-1, 9, 0.5)
+    notices = []
+    for _ in range(UNUSED_BEFORE_PAUSE + 1 + 2 * OFFER_EVERY_WHEN_PAUSED):
+        notices.append(rest_notice(session))
+        step(session, 0)
+    told = [i for i, notice in enumerate(notices) if notice is not None]
+    first = UNUSED_BEFORE_PAUSE + 1
+    assert told == [first, first + OFFER_EVERY_WHEN_PAUSED]  # again after the probing offer
+    notice = notices[first]
+    assert notice is not None and notice.rests and not notice.tokens
