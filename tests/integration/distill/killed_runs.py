@@ -27,7 +27,7 @@ from specdist.distill.pipeline import Pipeline  # noqa: E402
 from specdist.distill.settings import DistillSettings  # noqa: E402
 
 LONGEST_WAIT_S = 60.0
-LONGEST_EXTRA_S = 0.15
+LONGEST_EXTRA_S = 0.05
 
 
 def begin(settings: DistillSettings) -> int:

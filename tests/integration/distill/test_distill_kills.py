@@ -30,7 +30,7 @@ def run_killed(folder: Path, target: Path, seed: int, **more: Any) -> None:
 
 
 def test_answers_after_kills(target: Path, tmp_path: Path) -> None:
-    options = {"only": "answers", "num_tokens": 2500, "shard_answers": 16}
+    options = {"only": "answers", "num_tokens": 2500, "shard_answers": 8}
     run(target, tmp_path / "whole", **options)
     run_killed(tmp_path / "killed", target, 1, **options)
     whole = {p.name: p.read_bytes() for p in (tmp_path / "whole" / "data").glob("shard-*")}
