@@ -14,6 +14,7 @@ README = ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- files -->\n)(.*?)(<!-- /files -->)", re.DOTALL)
 PACKAGES = ("specdist", "deployments")
 OTHERS = {
+    "specdist/api/static/": "the page's HTML, CSS and JavaScript, served as they are",
     "serve_config.yaml": "the Ray Serve application: what is deployed and its settings",
     "proto/specdist.proto": "the public gRPC service",
     "models/": "the shipped draft and its model card",

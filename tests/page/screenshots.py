@@ -29,9 +29,9 @@ from tests.page.backends import RealPair
 from tests.page.browser import Visitor, chromium, served, wait_for
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
-PROMPT = "Count from 1 to 30, separated by commas. Then count the same numbers again."
+PROMPT = "What is the capital of France? Tell me three facts about it."
 SIZE = (1280, 1010)  # of the window; what is shown is less
-NUM_COLOURS = 192
+NUM_COLOURS = 256
 LIMIT_S = 300.0
 
 
@@ -41,7 +41,7 @@ def demo_pair() -> Iterator[str]:
     folder, draft_folder = resolve_model("demo"), resolve_model("demo-draft")
     report = check_pair(folder, draft_folder)
     engine = EngineConfig(kv_cache_bytes=128 << 20, max_model_len=1024)
-    trees = SpeculationConfig(mode="tree", num_speculative_tokens=4, max_tree_nodes=6, max_wait_s=0)
+    trees = SpeculationConfig(mode="tree", num_speculative_tokens=4, max_tree_nodes=4, max_wait_s=0)
     config = AppConfig(target=engine, draft=engine, speculation=trees)
     target, draft = (load_model(f, "cpu", "float32", None) for f in (folder, draft_folder))
     pair = OfflinePair(
