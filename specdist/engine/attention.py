@@ -68,6 +68,17 @@ def _attend_rows(
 ) -> None:
     """A few rows: one score product and one value product for each run of KV."""
     runs = span.runs
+    if softcap is None and query.dtype != torch.float32:
+        # In half precision the fused kernel is two to three times faster than the products.
+        attended = F.scaled_dot_product_attention(
+            query[None],
+            _joined(keys, runs)[None],
+            _joined(values, runs)[None],
+            attn_mask=span.grouped_mask,
+            scale=scale,
+        )
+        output.copy_(attended[0])
+        return
     parts = [_scores(query, keys[:, run], scale) for run in runs]
     scores = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
     if softcap is not None:

@@ -33,7 +33,9 @@ def test_a_folder_is_loaded_with_its_limits(tmp_path: Path) -> None:
 def test_reduced_output_vocabulary(tmp_path: Path) -> None:
     """B007, B008: the ids travel in the checkpoint; everything else has probability 0."""
     ids = [95, 3, 40, 7]
-    model = load_model(save_tiny(tmp_path, "llama", output_token_ids=ids), num_threads=1)
+    model = load_model(
+        save_tiny(tmp_path, "llama", output_token_ids=ids), dtype="float32", num_threads=1
+    )
     engine, tokens = Engine(model, CONFIG), text(9)
     logits = compute(engine, engine.open("a", tokens))
     assert logits.shape == (9, 96)
