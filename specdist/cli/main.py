@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from specdist.cli import chat, check, distill, generate, models
+from specdist.cli import chat, check, distill, eval_draft, generate, models
 from specdist.cli.output import json_is_wanted, print_error
 from specdist.errors import SpecdistError
 
@@ -26,6 +26,7 @@ app.add_typer(models.app, name="models")
 app.command("generate", epilog=generate.EXAMPLE)(generate.generate)
 app.command("chat", epilog=chat.EXAMPLE)(chat.chat)
 app.command("check", epilog=check.EXAMPLE)(check.check)
+app.command("eval-draft", epilog=eval_draft.EXAMPLE)(eval_draft.eval_draft)
 app.command("distill", epilog=distill.EXAMPLE)(distill.command())
 
 
