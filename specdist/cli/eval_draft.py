@@ -94,14 +94,13 @@ def _evaluate(
     num_prompts: int | None,
     all_turns: bool,
 ) -> EvalReport:
-    from specdist.distill.eval_prompts import read_prompt_file
-
     if prompts is None:
         raise ConfigError("eval-draft needs prompts: give a JSONL file with --prompts FILE.jsonl")
-    file = read_prompt_file(prompts, num_prompts)
     with progress_bar() as progress:  # silences the libraries' own bars, if they come after it
         from specdist.distill.eval_draft import evaluate_drafts
+        from specdist.distill.eval_prompts import read_prompt_file
 
+        file = read_prompt_file(prompts, num_prompts)
         return evaluate_drafts(drafts, settings, file, all_turns, progress)
 
 

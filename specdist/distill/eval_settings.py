@@ -1,7 +1,8 @@
 """What ``specdist eval-draft`` is asked: drafts, shapes of trees, and how the target answers.
 
 Reads the command line's short forms (``chain:4``, ``tree:16:8``, ``NAME+ngram``) and refuses
-what cannot be measured. Knows no model. Called by ``eval_draft`` and the command line.
+what cannot be measured. Knows no model and loads no torch. Called by ``eval_draft`` and the
+command line.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from specdist.config import DRAFTERS, DTYPES, RULES, AppConfig, EngineConfig, Sp
 from specdist.config import RulesConfig as Rules
 from specdist.errors import ConfigError
 from specdist.protocol.request import SamplingParams
-from specdist.speculation.rules.registry import get_rule
 
 NGRAM = "ngram"
 SHAPE_FORMS = "chain:LENGTH or tree:NODES[:DEPTH]"
@@ -122,6 +122,8 @@ class EvalSettings:
 
     def check_drafts(self, drafts: tuple[DraftSpec, ...]) -> None:
         """Refuse an empty or double list, and prompt lookup under rules that cannot use it."""
+        from specdist.speculation.rules.registry import get_rule  # loads torch: not for --help
+
         names = [draft.name for draft in drafts]
         if not names or len({*names}) < len(names):
             raise ConfigError(f"drafts must be different ones, at least one, got {names}")
