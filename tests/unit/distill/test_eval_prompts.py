@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, line: str, message
 
 
 def test_absent_and_empty_files(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the prompts .*No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read the prompts .*No such file"):
         read_prompt_file(tmp_path / "no.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n\n")
     with pytest.raises(ConfigError, match="holds no prompts"):
@@ -99,7 +99,7 @@ def test_too_long_prompts_are_left_out_and_named(tmp_path: Path, tokenizer: Toke
     fitted = fit(file.conversations, tokenizer, False, max_tokens=8, context=18)
     assert [c.name for c in fitted.conversations] == ["line 1", "line 3"]
     assert (fitted.skipped, fitted.num_tokens) == (("line 2",), 18)
-    with pytest.raises(ConfigError, match="none of the 3 prompts fits .* context of 12 tokens"):
+    with pytest.raises(ConfigError, match=r"none of the 3 prompts fits .* context of 12 tokens"):
         fit(file.conversations, tokenizer, False, max_tokens=8, context=12)
 
 
