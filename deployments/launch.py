@@ -1,7 +1,7 @@
 """``python -m deployments.launch [config]``: ``serve run``, and one line when it is ready.
 
-Runs ``serve run`` in the foreground as a child with light settings in its environment,
-asks the application until a request would succeed, and then prints the ready line.
+Checks the config, runs ``serve run`` in the foreground as a child with light settings in its
+environment, asks the application until a request would succeed, and then prints the ready line.
 Signals go on to the child, whose exit code becomes this one's. Ends nothing else: a Ray
 cluster that was there before stays. ``make serve`` calls it.
 """
@@ -24,10 +24,15 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from deployments.config_check import check_config
+from specdist.errors import SpecdistError
+
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.5
+FAILED = "failed to deploy"  # what Serve answers when it has given up
 REMIND_S = 60.0
+STOP_S = 60.0
 SERVE_RUN = "import sys; from ray.serve.scripts import cli; sys.argv[0] = 'serve'; cli()"
 LIGHT_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no usage reports leave the machine
@@ -107,11 +112,24 @@ def wait_until_ready(child: subprocess.Popen[bytes], endpoints: Endpoints) -> bo
         reason = why_not_ready(endpoints)
         if reason is None:
             return child.poll() is None
+        if FAILED in reason:
+            logger.error("the application failed to deploy: the log above says why")
+            stop(child)
+            return False
         if time.monotonic() - reminded_s > REMIND_S:
             reminded_s = time.monotonic()
             logger.warning("still starting: %s", reason)
         time.sleep(POLL_S)
     return False
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """End ``serve run`` as a Ctrl-C would; kill it when it does not listen."""
+    child.send_signal(signal.SIGINT)
+    try:
+        child.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -122,13 +140,21 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s %(message)s")
     if not config_path.is_file():
         parser.error(f"config file {str(config_path)!r} does not exist")
-    endpoints = read_endpoints(yaml.safe_load(config_path.read_text()) or {})
+    config = yaml.safe_load(config_path.read_text()) or {}
+    try:
+        check_config(config)
+    except SpecdistError as error:
+        parser.exit(1, f"error: {config_path}: {error.message}\n")
+    endpoints = read_endpoints(config)
     child = start(config_path)
     forward_signals(child)
-    if wait_until_ready(child, endpoints):
+    is_ready = wait_until_ready(child, endpoints)
+    if is_ready:
         sys.stdout.write(endpoints.ready_line + "\n")
         sys.stdout.flush()
     code = child.wait()
+    if code == 0 and not is_ready:
+        return 1  # it never served
     return code if code >= 0 else 128 - code
 
 

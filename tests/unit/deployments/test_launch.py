@@ -42,11 +42,12 @@ def test_endpoints_default_to_serves() -> None:
 
 class _Health(http.server.BaseHTTPRequestHandler):
     status = 200
+    text = b"no target replica answers"
 
     def do_GET(self) -> None:
         self.send_response(self.status)
         self.end_headers()
-        self.wfile.write(b"no target replica answers")
+        self.wfile.write(self.text)
 
     def log_message(self, *_: object) -> None: ...
 
@@ -119,3 +120,30 @@ def test_missing_config_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> 
         launch.main(["absent.yaml"])
     assert caught.value.code == 2
     assert "absent.yaml" in capsys.readouterr().err
+
+
+def test_a_mistake_in_the_config_ends_the_start_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "serve.yaml"
+    config.write_text((ROOT / "serve_config.yaml").read_text().replace("kv_cache_bytes", "kv_cach"))
+    with pytest.raises(SystemExit) as caught:
+        launch.main([str(config)])
+    assert caught.value.code == 1
+    assert "unknown setting 'target.kv_cach'; did you mean 'kv_cache_bytes'" in (
+        capsys.readouterr().err
+    )
+
+
+def test_an_application_that_failed_to_deploy_ends_the_launcher(
+    health: http.server.HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Health, "status", 503)
+    monkeypatch.setattr(_Health, "text", b"Deployment is unavailable because it failed to deploy.")
+    monkeypatch.setattr(launch, "SERVE_RUN", STAND_IN.format(code=0))
+    monkeypatch.setattr(launch, "forward_signals", lambda child: None)
+    config = tmp_path / "serve.yaml"
+    config.write_text(f"http_options: {{port: {health.server_port}}}\n")
+    began = time.monotonic()
+    assert launch.main([str(config)]) != 0
+    assert time.monotonic() - began < 20
