@@ -24,6 +24,7 @@ RANKS = {
     "protocol": 0,
     "speculation": 1,
     "metrics": 2,
+    "grammar": 2,
     "engine": 3,
     "drafters": 4,
     "workers": 5,
@@ -42,6 +43,7 @@ NO_TORCH = (
     "specdist.protocol",
     "specdist.router",
     "specdist.metrics",
+    "specdist.grammar",
     "specdist.bench",
     "specdist.engine.sequence",
     "specdist.engine.block_pool",
@@ -200,6 +202,10 @@ def test_light_rooms_do_not_load_torch_or_ray() -> None:
     code += "print(*[n for n in ('torch', 'ray', 'transformers') if n in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr
+
+
+def test_the_grammar_library_only_in_its_room() -> None:
+    assert offenders("llguidance", lambda m: m.room == "grammar") == []
 
 
 def test_grpc_only_at_the_edge() -> None:

@@ -9,6 +9,14 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredOutput:
+    """What the whole answer must match: pure data, and the key under which it is compiled."""
+
+    kind: str  # "json_schema", "regex" or "choice"
+    text: str  # the schema as JSON, the pattern, or the list of choices as JSON
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the target's law is shaped; the draft uses the same values."""
 
@@ -25,6 +33,7 @@ class SamplingParams:
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
     logit_bias: tuple[tuple[int, float], ...] = ()
+    structured_output: StructuredOutput | None = None
 
 
 @dataclass(frozen=True, slots=True)
