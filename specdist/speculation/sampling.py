@@ -1,10 +1,12 @@
 """From logits to the law p that tokens are drawn from: every processor, in one order.
 
-    logit_bias -> penalties -> min_tokens -> temperature -> top_k -> top_p -> min_p
+    grammar -> logit_bias -> penalties -> min_tokens -> temperature -> top_k -> top_p -> min_p
 
-Plain decoding, verification and the draft all use this one function, each row with the
-tokens of its own path. Knows no trees, no noise and no rule. Called by the workers and
-by ``rules.coupled``.
+What the grammar forbids has probability 0 from there on, so that truncation counts and
+weighs allowed tokens only; min_tokens gives way where the grammar leaves nothing but the
+end. Plain decoding, verification and the draft all use this one function, each row with the
+tokens of its own path. Knows no trees, no noise and no rule. Called by the workers and by
+``rules.coupled``.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import torch
 from torch import Tensor
 
 from specdist.protocol.request import SamplingParams
+from specdist.speculation.constraint import Constraint
+from specdist.speculation.masking import NEG_INF, mask_rows
 
-NEG_INF = float("-inf")
 # Nats below the peak: how far the nucleus is looked for before the whole row is sorted.
 _NUCLEUS_WIDTHS = (8.0, 16.0, math.inf)
 
@@ -32,17 +35,23 @@ class SamplingState:
         prompt_tokens: Iterable[int] = (),
         eos_token_ids: Iterable[int] = (),
         answer_tokens: Iterable[int] = (),
+        constraint: Constraint | None = None,
     ) -> None:
+        """``constraint``: what the answer must match, still standing at its beginning."""
         self.params = params
         self.prompt_tokens = frozenset(prompt_tokens)
         self.eos_token_ids = frozenset(eos_token_ids)
         self.counts: Counter[int] = Counter()
         self.num_generated = 0
+        self.constraint = constraint
         self._penalised: tuple[list[int], list[int]] | None = None
         self.commit(answer_tokens)
 
     def commit(self, tokens: Iterable[int]) -> None:
         """Take in tokens that were decided."""
+        tokens = tuple(tokens)
+        if self.constraint is not None:
+            self.constraint.commit(tokens)
         for token in tokens:
             self.counts[token] += 1
             self.num_generated += 1
@@ -62,7 +71,8 @@ class SamplingState:
     def adjusts_logits(self) -> bool:
         """Some processor before the temperature may change a row."""
         bans_stop = self.num_generated < self.params.min_tokens
-        return bool(self.params.logit_bias) or self.has_penalties or bans_stop
+        is_constrained = self.constraint is not None
+        return bool(self.params.logit_bias) or self.has_penalties or bans_stop or is_constrained
 
     @property
     def shapes_law(self) -> bool:
@@ -116,7 +126,10 @@ def scores(
 def adjusted_logits(
     logits: Tensor, state: SamplingState, paths: Sequence[Sequence[int]] | None = None
 ) -> Tensor:
-    """Logits after bias, penalties and min_tokens: [n, vocab] float32; not to be written to."""
+    """Logits after grammar, bias, penalties and min_tokens: [n, vocab] float32.
+
+    Not to be written to.
+    """
     if logits.dim() != 2:
         raise ValueError(f"logits must be [rows, vocab], got shape {tuple(logits.shape)}")
     paths = [()] * len(logits) if paths is None else paths
@@ -127,6 +140,8 @@ def adjusted_logits(
     if not state.adjusts_logits:
         return rows
     rows = rows.clone() if rows is logits else rows
+    if state.constraint is not None:
+        mask_rows(rows, state.constraint, paths)
     _add_bias(rows, state.params)
     if state.has_penalties:
         _penalise(rows, state, paths)
@@ -135,10 +150,19 @@ def adjusted_logits(
     return rows
 
 
-def raw_logprobs(logits: Tensor) -> Tensor:
-    """Log probabilities as reported to clients: the model's own, before any processor."""
+def raw_logprobs(
+    logits: Tensor, constraint: Constraint | None = None, paths: Sequence[Sequence[int]] = ()
+) -> Tensor:
+    """Log probabilities as reported to clients: the model's own, before any other processor.
+
+    Under a grammar they are taken over the tokens that it allows after ``paths``.
+    """
     rows = logits.float()
     check_rows(rows)
+    if constraint is not None:
+        rows = rows.clone() if rows is logits else rows
+        mask_rows(rows, constraint, paths)
+        check_rows(rows)
     return torch.log_softmax(rows, dim=-1)
 
 
@@ -170,10 +194,12 @@ def _shaped(rows: Tensor, params: SamplingParams) -> Tensor:
 
 
 def _add_bias(rows: Tensor, params: SamplingParams) -> None:
-    for token, bias in params.logit_bias:
+    for token, _ in params.logit_bias:
         if not 0 <= token < rows.shape[1]:
             raise ValueError(f"logit_bias token must be in 0..{rows.shape[1] - 1}, got {token}")
-        rows[:, token] += bias
+    if params.logit_bias:
+        tokens, biases = zip(*params.logit_bias, strict=True)
+        rows[:, list(tokens)] += torch.tensor(biases, dtype=rows.dtype, device=rows.device)
 
 
 def _penalise(rows: Tensor, state: SamplingState, paths: Sequence[Sequence[int]]) -> None:
@@ -206,7 +232,10 @@ def _ban_stop_tokens(rows: Tensor, state: SamplingState, paths: Sequence[Sequenc
     banned = [token for token in stop if token < rows.shape[1]]
     for i, path in enumerate(paths):
         if state.num_generated + len(path) < state.params.min_tokens:
+            before = rows[i, banned]
             rows[i, banned] = NEG_INF
+            if state.constraint is not None and not bool(torch.isfinite(rows[i]).any()):
+                rows[i, banned] = before  # the grammar ends here: nothing else may follow
 
 
 def _nucleus(row: Tensor, top_p: float) -> Tensor:
