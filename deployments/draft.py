@@ -28,12 +28,14 @@ def make_draft_worker(
     recorder: Recorder,
 ) -> Any:
     """The real worker with its model; imported late because it loads torch."""
-    from specdist.models.serving import build_draft_engine
+    from specdist.models.serving import build_draft_engine, build_grammars
     from specdist.workers.draft_worker import DraftWorker
 
-    return build_in_thread(
-        lambda: DraftWorker(config, draft_id, on_offers, recorder, build_draft_engine(config))
-    )
+    def build() -> DraftWorker:
+        engine, grammars = build_draft_engine(config), build_grammars(config)
+        return DraftWorker(config, draft_id, on_offers, recorder, engine, grammars)
+
+    return build_in_thread(build)
 
 
 class Draft(SessionReplica):

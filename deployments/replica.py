@@ -48,6 +48,7 @@ class OpenStream(NamedTuple):
 class Worker(Protocol):
     """The part of a worker that both kinds share."""
 
+    def prepare(self, request: SessionRequest) -> None: ...
     def open(self, request: SessionRequest, router_id: str) -> None: ...
     def close(self, session_ids: Sequence[str]) -> None: ...
     def start(self) -> None: ...
@@ -104,6 +105,8 @@ class SessionReplica:
         self._heard_s[router_id] = time.monotonic()
         self._open_streams[session_id] = stream
         try:
+            if request.sampling.structured_output is not None:  # its grammar may take long
+                await asyncio.to_thread(self._worker.prepare, request)
             self._worker.open(request, router_id)
             yield self._address
             await stream.ended.wait()

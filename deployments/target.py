@@ -27,12 +27,14 @@ def make_target_worker(
     recorder: Recorder,
 ) -> Any:
     """The real worker with its model; imported late because it loads torch."""
-    from specdist.models.serving import build_target_engine
+    from specdist.models.serving import build_grammars, build_target_engine
     from specdist.workers.target_worker import TargetWorker
 
-    return build_in_thread(
-        lambda: TargetWorker(config, target_id, on_report, recorder, build_target_engine(config))
-    )
+    def build() -> TargetWorker:
+        engine, grammars = build_target_engine(config), build_grammars(config)
+        return TargetWorker(config, target_id, on_report, recorder, engine, grammars=grammars)
+
+    return build_in_thread(build)
 
 
 class Target(SessionReplica):

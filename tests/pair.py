@@ -9,6 +9,7 @@ from specdist.config import AppConfig, EngineConfig, RulesConfig, SpeculationCon
 from specdist.distill.offline_pair import Answer, OfflinePair
 from specdist.engine.engine import Engine
 from specdist.engine.loader import prepare
+from specdist.grammar import Grammars
 from specdist.protocol.request import SamplingParams, SessionRequest
 from specdist.protocol.verdict import StepReport
 
@@ -28,6 +29,7 @@ class Pair(OfflinePair):
         speculation: SpeculationConfig | None = None,
         rules: RulesConfig | None = None,
         vocab_size: int | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         speculation = speculation or SpeculationConfig()
         config = AppConfig(
@@ -41,7 +43,7 @@ class Pair(OfflinePair):
         if draft_model is not None:
             draft_engine = Engine(prepare(draft_model), config.draft, target_engine.vocab_size)
         self.reports: list[StepReport] = []
-        super().__init__(config, target_engine, draft_engine)
+        super().__init__(config, target_engine, draft_engine, grammars=grammars)
 
     def _on_report(self, router_id: str, report: StepReport) -> None:
         self.reports.append(report)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from specdist.config import AppConfig
 from specdist.engine.engine import Engine
 from specdist.errors import InternalError
+from specdist.grammar import Grammars
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import Offers
 from specdist.protocol.request import SessionRequest
@@ -56,16 +57,22 @@ class OfflinePair:
         target: Engine,
         draft: Engine | None,
         cost: CostModel | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
-        """``draft`` is None when no model drafts; ``cost`` spares profiling the target again."""
+        """``draft`` is None when no model drafts; ``cost`` spares profiling the target again.
+
+        ``grammars``: over the pair's vocabulary, for requests with structured output.
+        """
         self.config = config
         self.target_engine, self.draft_engine = target, draft
         self.answers: dict[str, Answer] = {}
         self._draft_recorder = Recorder("Draft:d0")
         self.target = TargetWorker(
-            config, "t0", self._on_report, Recorder("Target:t0"), target, cost
+            config, "t0", self._on_report, Recorder("Target:t0"), target, cost, grammars
         )
-        self.draft = DraftWorker(config, "d0", self._on_offers, self._draft_recorder, draft)
+        self.draft = DraftWorker(
+            config, "d0", self._on_offers, self._draft_recorder, draft, grammars
+        )
 
     def open(self, request: SessionRequest) -> Answer:
         """Start one session on both workers."""

@@ -20,6 +20,7 @@ from specdist.drafters.ranking import ChildRanking
 from specdist.engine.engine import Engine
 from specdist.engine.sequence import Rows, chain_rows
 from specdist.errors import InvalidRequestError
+from specdist.speculation.constraint import ConstraintError
 
 logger = logging.getLogger(__name__)
 EXPAND_WIDTH = 4  # nodes of one session that are expanded in one forward pass
@@ -154,9 +155,9 @@ class DraftModel:
             return
         try:
             self._ranking.add_children(session, work.nodes, logits)
-        except FloatingPointError as error:
+        except (FloatingPointError, ConstraintError) as error:
             logger.warning("%s: drafting stops: %s", session.request.session_id, error)
-            self._on_trouble("nan")
+            self._on_trouble("grammar" if isinstance(error, ConstraintError) else "nan")
             self.detach(session)
 
     def _drawable(self, session: DraftSession) -> list[int]:

@@ -6,6 +6,7 @@ Called by the draft worker at every new root; needs no model.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from specdist.config import SpeculationConfig
@@ -13,6 +14,9 @@ from specdist.drafters.base import DraftSession
 from specdist.drafters.growing_tree import ROOT, Features
 from specdist.drafters.ngram import NgramIndex
 from specdist.speculation.acceptance import NGRAM_PRIOR, Calibrator, ngram_features
+from specdist.speculation.constraint import ConstraintError, num_admitted
+
+logger = logging.getLogger(__name__)
 
 
 class PromptLookup:
@@ -42,6 +46,7 @@ class PromptLookup:
         if session.draws:
             return  # a rule that needs the draft's own draws admits no other candidates
         found, size = self._index(session).propose(session.limits.max_depth)
+        found = self._permitted(session, found)
         if not found:
             return
         features = ngram_features(size, 1)
@@ -50,6 +55,17 @@ class PromptLookup:
         for depth, token in enumerate(found, 1):
             score *= self._calibrator.probability(depth, features)
             node = session.tree.add(node, token, score)
+
+    def _permitted(self, session: DraftSession, found: list[int]) -> list[int]:
+        """The part that the answer's grammar admits."""
+        constraint = session.sampling.constraint
+        if constraint is None or not found:
+            return found
+        try:
+            return found[: num_admitted(constraint, found)]
+        except ConstraintError as error:
+            logger.warning("%s: no prompt lookup: %s", session.request.session_id, error)
+            return []
 
     def forget(self, session: DraftSession) -> None:
         """Drop what is kept for the session."""

@@ -19,12 +19,14 @@ from specdist.drafters.base import DraftSession
 from specdist.drafters.growing_tree import ROOT
 from specdist.protocol.candidates import DraftRow
 from specdist.speculation.acceptance import LAMBDAS, Calibrator, LambdaFit, child_features
+from specdist.speculation.constraint import Constraint
 from specdist.speculation.draft_sampling import (
     draw_without_replacement,
     rank_children,
     ranking_log_probs,
     token_ranks,
 )
+from specdist.speculation.masking import has_candidates
 from specdist.speculation.sampling import log_probs
 
 DRAWN_CHILDREN_BELOW_ROOT = 2
@@ -41,17 +43,23 @@ class ChildRanking:
 
     def add_children(self, session: DraftSession, nodes: Sequence[int], logits: Tensor) -> None:
         """Expand nodes; ``logits`` has one row for each. NaN raises FloatingPointError."""
-        paths = [path_tokens(session, node) for node in nodes]
-        if session.draws:
-            self._draw(session, nodes, log_probs(logits, session.sampling, paths), paths)
-        else:
-            laws = ranking_log_probs(logits, session.sampling, paths)
-            self._rank(session, nodes, laws, paths)
         for node in nodes:
             if node == ROOT:
                 session.tree.root_expanded = True
             else:
                 session.tree.expanded[node] = True
+        paths = [path_tokens(session, node) for node in nodes]
+        if session.sampling.constraint is not None:
+            able = _able_rows(session.sampling.constraint, logits, paths)
+            nodes, paths = [nodes[i] for i in able], [paths[i] for i in able]
+            logits = logits[able]
+        if not nodes:
+            return
+        if session.draws:
+            self._draw(session, nodes, log_probs(logits, session.sampling, paths), paths)
+        else:
+            laws = ranking_log_probs(logits, session.sampling, paths)
+            self._rank(session, nodes, laws, paths)
 
     def learn(self, session: DraftSession, tokens: Sequence[int]) -> None:
         """Compare the tree with what was committed; before the tree is re-rooted."""
@@ -127,6 +135,13 @@ class ChildRanking:
 
     def _calibrator(self, session: DraftSession) -> Calibrator:
         return self._greedy if session.sampling.is_greedy else self._sampled
+
+
+def _able_rows(
+    constraint: Constraint, logits: Tensor, paths: Sequence[tuple[int, ...]]
+) -> list[int]:
+    """Rows with something to propose: all, where the draft's output vocabulary is the whole one."""
+    return [i for i, path in enumerate(paths) if has_candidates(logits[i], constraint, path)]
 
 
 def path_tokens(session: DraftSession, node: int) -> tuple[int, ...]:

@@ -82,7 +82,7 @@ ROWS: Final[tuple[Metric, ...]] = (
     Metric(
         "specdist_draft_trouble",
         "counter",
-        "Model drafting kept off a session: starved (no KV blocks), nan, too_long, failed",
+        "Model drafting kept off a session: starved (no KV blocks), nan, too_long, grammar, failed",
         "draft",
         ("reason",),
     ),

@@ -12,7 +12,8 @@ import logging
 from specdist.config import AppConfig
 from specdist.engine.engine import Engine
 from specdist.engine.loader import load_model
-from specdist.models.pair import PairReport, check_pair
+from specdist.grammar import Grammars
+from specdist.models.pair import PairReport, check_pair, eos_ids
 from specdist.models.resolve import resolve_model
 
 logger = logging.getLogger(__name__)
@@ -57,3 +58,16 @@ def build_draft_engine(config: AppConfig) -> Engine | None:
         resolve_model(settings.model), settings.device, settings.dtype, settings.num_threads
     )
     return Engine(loaded, settings, report.vocab_size, report.masked_ids)
+
+
+def build_grammars(config: AppConfig) -> Grammars:
+    """The grammars of structured output, over the target's vocabulary, ready to compile.
+
+    The draft's replicas use them too: its token ids mean the same, and the target's
+    end-of-sequence tokens count.
+    """
+    folder = resolve_model(config.target.model)
+    path = folder / "tokenizer.json"
+    grammars = Grammars(lambda: path.read_text(encoding="utf-8"), eos_ids(folder))
+    grammars.prepare()
+    return grammars

@@ -31,6 +31,7 @@ class Verdict:
     finish_reason: str | None = None  # "stop", "length", "error"
     error: str | None = None
     is_retryable: bool = False  # of an error: the same request may succeed if sent again
+    is_refusal: bool = False  # of an error: the request asks for what cannot be done
     logprobs: tuple[TokenLogprobs, ...] = ()
     num_cached_tokens: int = 0  # prompt tokens that the prefix cache held (first verdict)
 

@@ -14,7 +14,7 @@ import dataclasses
 import enum
 
 from specdist.config import LOSSLESS_RULES
-from specdist.errors import InternalError, SpecdistError, UnavailableError
+from specdist.errors import InternalError, InvalidRequestError, SpecdistError, UnavailableError
 from specdist.protocol.answer import SpeculationSummary, TokenDelta
 from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import Verdict
@@ -141,8 +141,7 @@ class Session:
             self.num_late_verdicts += 1
             return None
         if verdict.error is not None:
-            kind = UnavailableError if verdict.is_retryable else InternalError
-            self.fail(kind(f"request {self.session_id}: {verdict.error}"))
+            self.fail(self._error_of(verdict))
             return None
         if verdict.base_len < self.committed_len:
             self.num_late_verdicts += 1
@@ -156,6 +155,12 @@ class Session:
             )
             return None
         return self._commit(verdict)
+
+    def _error_of(self, verdict: Verdict) -> SpecdistError:
+        message = f"request {self.session_id}: {verdict.error}"
+        if verdict.is_refusal:
+            return InvalidRequestError(message)
+        return UnavailableError(message) if verdict.is_retryable else InternalError(message)
 
     def _commit(self, verdict: Verdict) -> TokenDelta:
         self._committed.extend(verdict.tokens)

@@ -6,6 +6,7 @@ nor any queue.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from torch import Tensor
@@ -62,17 +63,22 @@ def _cut(session: TargetSession, tokens: list[int], engine: Engine) -> tuple[lis
 def _logprobs(
     session: TargetSession, logits: Tensor, path: tuple[int, ...], tokens: list[int]
 ) -> tuple[TokenLogprobs, ...]:
-    """The target's own log probabilities of the emitted tokens and of the likeliest ones."""
+    """The target's own log probabilities of the emitted tokens and of the likeliest ones.
+
+    Under a grammar: among the tokens that it allows, which may be fewer than were asked for.
+    """
     wanted = session.request.num_logprobs
     if wanted is None:
         return ()
     rows = [0, *(i + 1 for i in path)][: len(tokens)]
-    table = raw_logprobs(logits[rows])
+    before = [tuple(tokens[:i]) for i in range(len(tokens))]
+    table = raw_logprobs(logits[rows], session.sampling.constraint, before)
     top = table.topk(wanted, dim=-1) if wanted else None
     entries = []
     for i, token in enumerate(tokens):
         likeliest: tuple[tuple[int, float], ...] = ()
         if top is not None:
-            likeliest = tuple(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True))
+            pairs = zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True)
+            likeliest = tuple((t, p) for t, p in pairs if math.isfinite(p))
         entries.append(TokenLogprobs(token, float(table[i, token]), likeliest))
     return tuple(entries)

@@ -19,6 +19,7 @@ from specdist.drafters.base import DraftSession, GrowthLimits
 from specdist.drafters.draft_model import DraftModel, Work
 from specdist.drafters.prompt_lookup import PromptLookup
 from specdist.engine.engine import Engine
+from specdist.grammar import Grammars, TokenConstraint
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import CandidateTree, Offers
 from specdist.protocol.request import SessionRequest
@@ -26,6 +27,7 @@ from specdist.protocol.verdict import StepReport, Verdict
 from specdist.speculation.noise import Noise
 from specdist.speculation.rules.registry import get_rule
 from specdist.speculation.sampling import SamplingState
+from specdist.workers.constraining import constraint_for
 from specdist.workers.observing import DraftMetrics, engine_gauges
 from specdist.workers.offering import growth, is_ready, make_offer, note_use, rest_notice
 from specdist.workers.step_loop import EngineWorker
@@ -46,13 +48,18 @@ class DraftWorker(EngineWorker):
         on_offers: Callable[[str, str, Offers], None],
         recorder: Recorder,
         engine: Engine | None,
+        grammars: Grammars | None = None,
     ) -> None:
-        """``engine`` is None when no model drafts (``drafters: [ngram]``)."""
+        """``engine`` is None when no model drafts (``drafters: [ngram]``).
+
+        ``grammars``: over the target's vocabulary; None: sessions with structure are refused.
+        """
         super().__init__("draft-engine", config.draft.num_threads)
         self.draft_id = draft_id
         self._settings = config.speculation
         self._on_offers = on_offers
         self.engine = engine
+        self._grammars = grammars
         self._metrics = DraftMetrics(recorder)
         self._model = (
             DraftModel(config.speculation, engine, self._metrics.count_trouble)
@@ -67,9 +74,14 @@ class DraftWorker(EngineWorker):
 
     # -- called from other threads ------------------------------------------------------
 
+    def prepare(self, request: SessionRequest) -> None:
+        """Compile what ``open`` will need; may take long. Raises as ``open`` does."""
+        constraint_for(request, self._grammars)
+
     def open(self, request: SessionRequest, router_id: str) -> None:
         """Take up a session; it is drafted for from the next step on."""
-        self._mailbox.post(lambda: self._open(request, router_id))
+        constraint = constraint_for(request, self._grammars)
+        self._mailbox.post(lambda: self._open(request, router_id, constraint))
 
     def observe(self, report: StepReport) -> None:
         """Learn what a target decided; sessions that are not here are ignored."""
@@ -105,13 +117,16 @@ class DraftWorker(EngineWorker):
         self._offer_ready(step_s)
         return True
 
-    def _open(self, request: SessionRequest, router_id: str) -> None:
+    def _open(
+        self, request: SessionRequest, router_id: str, constraint: TokenConstraint | None
+    ) -> None:
         start = request.num_prompt_tokens
         sampling = SamplingState(
             request.sampling,
             request.committed[:start],
             self.engine.eos_token_ids if self.engine is not None else (),
             request.committed[start:],
+            constraint,
         )
         session = DraftSession(
             request=request,

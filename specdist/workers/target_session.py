@@ -20,6 +20,7 @@ from specdist.protocol.candidates import CandidateTree, DraftRow
 from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import TokenLogprobs, Verdict
 from specdist.speculation import sampling as law
+from specdist.speculation.constraint import Constraint
 from specdist.speculation.noise import Noise
 from specdist.speculation.rules.base import Verification
 from specdist.speculation.rules.coupled import verify_logits
@@ -158,10 +159,12 @@ class TargetSession:
             num_cached_tokens=self.sequence.num_cached_tokens,
         )
 
-    def failure(self, message: str, is_retryable: bool = False) -> Verdict:
+    def failure(
+        self, message: str, is_retryable: bool = False, is_refusal: bool = False
+    ) -> Verdict:
         """End this session with an error."""
         verdict = self.verdict((), finish_reason="error", error=message)
-        return replace(verdict, is_retryable=is_retryable)
+        return replace(verdict, is_retryable=is_retryable, is_refusal=is_refusal)
 
     def learn(self, num_nodes: int, num_accepted: int, num_tokens: int) -> None:
         """Count what was emitted, and what candidates are worth to this session."""
@@ -202,8 +205,12 @@ def new_target_session(
     sequence: EngineSequence,
     engine: Engine,
     rules: RulesConfig,
+    constraint: Constraint | None = None,
 ) -> TargetSession:
-    """A session as the target keeps it, continued from what is committed already."""
+    """A session as the target keeps it, continued from what is committed already.
+
+    ``constraint`` stands at the beginning of the answer and is led through what is committed.
+    """
     params, rule = request.sampling, get_rule(request.rule)
     if params.seed is None or params.max_tokens is None:
         raise ValueError(f"{request.session_id}: seed and max_tokens must be resolved")
@@ -217,7 +224,7 @@ def new_target_session(
         request=request,
         router_id=router_id,
         sequence=sequence,
-        sampling=law.SamplingState(params, prompt, engine.eos_token_ids, answer),
+        sampling=law.SamplingState(params, prompt, engine.eos_token_ids, answer, constraint),
         noise=Noise(params.seed),
         rule=rule,
         apply_rule=apply_rule,

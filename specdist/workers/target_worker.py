@@ -20,14 +20,17 @@ from specdist.engine.engine import Engine
 from specdist.engine.scheduler import Plan, Scheduler
 from specdist.engine.sequence import Rows, chain_rows
 from specdist.errors import InvalidRequestError
+from specdist.grammar import Grammars, TokenConstraint
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import Offers
 from specdist.protocol.request import SessionRequest
 from specdist.protocol.verdict import StepReport, Verdict
+from specdist.speculation.constraint import ConstraintError
 from specdist.speculation.cost_model import CostModel
 from specdist.speculation.rules.registry import get_rule
 from specdist.workers.candidate_wait import wait_for_candidates
 from specdist.workers.choosing import CandidateChoice
+from specdist.workers.constraining import constraint_for
 from specdist.workers.deciding import decide
 from specdist.workers.observing import TargetMetrics, engine_gauges, plain_step_s
 from specdist.workers.profiling import profile_engine
@@ -56,13 +59,18 @@ class TargetWorker(EngineWorker):
         recorder: Recorder,
         engine: Engine,
         cost: CostModel | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
-        """``cost``: what the engine's steps cost, where that is known; None: measured now."""
+        """``cost``: what the engine's steps cost, where that is known; None: measured now.
+
+        ``grammars``: over the target's vocabulary; None: structured output is refused.
+        """
         super().__init__("target-engine", config.target.num_threads)
         self.target_id = target_id
         self._config = config
         self._on_report = on_report
         self.engine = engine
+        self._grammars = grammars
         self._scheduler = Scheduler(engine, engine.config)
         if cost is None:
             cost = profile_engine(engine)
@@ -71,10 +79,15 @@ class TargetWorker(EngineWorker):
 
     # -- called from other threads ------------------------------------------------------
 
+    def prepare(self, request: SessionRequest) -> None:
+        """Compile what ``open`` will need; may take long. Raises as ``open`` does."""
+        constraint_for(request, self._grammars)
+
     def open(self, request: SessionRequest, router_id: str) -> None:
         """Take up a session; raises when it can never fit or its rule is not allowed."""
         self._check(request)
-        self._mailbox.post(lambda: self._open(request, router_id))
+        constraint = constraint_for(request, self._grammars)
+        self._mailbox.post(lambda: self._open(request, router_id, constraint))
 
     def offer(self, offers: Offers) -> None:
         """Bring candidate trees; those that no longer fit are counted and dropped."""
@@ -123,13 +136,15 @@ class TargetWorker(EngineWorker):
             )
         self.engine.check_prompt(request.committed)
 
-    def _open(self, request: SessionRequest, router_id: str) -> None:
+    def _open(
+        self, request: SessionRequest, router_id: str, constraint: TokenConstraint | None
+    ) -> None:
         if request.session_id in self._sessions:
             self._close([request.session_id])
         sequence = self.engine.open(request.session_id, request.committed)
         self._scheduler.add(sequence)
         self._sessions[request.session_id] = new_target_session(
-            request, router_id, sequence, self.engine, self._config.rules
+            request, router_id, sequence, self.engine, self._config.rules, constraint
         )
 
     def _take_offers(self, offers: Offers) -> None:
@@ -214,6 +229,8 @@ class TargetWorker(EngineWorker):
             verdict, accepted, num_missing = decide(session, trees, logits, self.engine)
         except FloatingPointError as error:
             return session.failure(str(error))
+        except ConstraintError as error:
+            return session.failure(str(error), is_refusal=True)
         self._metrics.count_missing_rows(num_missing)
         session.commit(verdict.tokens)
         self._choice.observe(session, verdict.num_draft_tokens, verdict.num_accepted)

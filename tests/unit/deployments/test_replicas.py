@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from specdist.config import SpeculationConfig
 from specdist.errors import ConfigError, OverloadedError, UnavailableError
 from specdist.metrics.recorder import Recorder
 from specdist.protocol.candidates import CandidateTree, Offers
-from specdist.protocol.request import SamplingParams, SessionRequest
+from specdist.protocol.request import SamplingParams, SessionRequest, StructuredOutput
 from specdist.protocol.verdict import StepReport, Verdict
 from tests.unit.router.fakes import run
 
@@ -31,9 +33,14 @@ class Worker:
         self.tell = tell
         self.opened: list[tuple[str, str]] = []
         self.closed: list[str] = []
+        self.prepared: list[str] = []
         self.got: list[Any] = []
         self.error: Exception | None = None
         self.speculation: SpeculationConfig | None = None
+
+    def prepare(self, request: SessionRequest) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self.prepared.append(request.session_id)
 
     def open(self, request: SessionRequest, router_id: str) -> None:
         if self.error is not None:
@@ -94,6 +101,25 @@ def test_open_stream_lasts_as_long_as_the_session() -> None:
         assert await rest == [ENDED]
         reports = [report async for report in target.feed("T", "R")]
         assert reports == [last_report()]  # it waited for its reader
+
+    run(scenario())
+
+
+def test_a_grammar_is_compiled_off_the_event_loop_before_the_session_opens() -> None:
+    async def scenario() -> None:
+        target, worker = make_target()
+        structured = dataclasses.replace(
+            REQUEST.sampling, structured_output=StructuredOutput("regex", "a")
+        )
+        for request, prepared in (
+            (REQUEST, []),
+            (dataclasses.replace(REQUEST, sampling=structured), ["s1"]),
+        ):
+            stream = target.open(request, "R")
+            await anext(stream)
+            assert worker.prepared == prepared
+            await stream.aclose()
+        assert len(worker.opened) == 2
 
     run(scenario())
 

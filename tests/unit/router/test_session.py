@@ -7,7 +7,13 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from specdist.errors import DeadlineError, InternalError
+from specdist.errors import (
+    DeadlineError,
+    InternalError,
+    InvalidRequestError,
+    SpecdistError,
+    UnavailableError,
+)
 from specdist.protocol.request import SamplingParams, SessionRequest
 from specdist.protocol.verdict import Verdict
 from specdist.router.session import Phase, Session
@@ -173,3 +179,21 @@ def test_delta_tells_whether_the_rule_is_lossless(rule: str, lossless: bool) -> 
     assert delta is not None
     assert (delta.lossless, delta.rule, delta.finish_reason) == (lossless, rule, "stop")
     assert delta.summary.acceptance_histogram == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind"),
+    [
+        ({}, InternalError),
+        ({"is_retryable": True}, UnavailableError),
+        ({"is_refusal": True}, InvalidRequestError),
+    ],
+)
+def test_what_kind_of_error_a_verdict_reports(
+    flags: dict[str, bool], kind: type[SpecdistError]
+) -> None:
+    session = running()
+    verdict = Verdict("s", 3, (), 0, 0, finish_reason="error", error="no", **flags)
+    assert session.verdict("A", verdict) is None
+    assert type(session.error) is kind
+    assert session.phase is Phase.FAILED
