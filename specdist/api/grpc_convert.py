@@ -15,6 +15,7 @@ from specdist.api.answer import TextDelta
 from specdist.api.chat_messages import read_messages
 from specdist.api.generated import specdist_pb2 as pb
 from specdist.api.model_card import ModelCard
+from specdist.api.structured import read_structured
 from specdist.api.token_text import ShownToken, show_chosen, show_top
 from specdist.api.validation import PreparedRequest
 from specdist.errors import InvalidRequestError
@@ -35,10 +36,11 @@ def prepare(
     values = _set_fields(request.sampling)
     limit = validation.read_max_tokens(values, SAMPLING)
     room = card.max_model_len - len(prompt)
+    form = read_structured(card, values, SAMPLING)
     generation = GenerationRequest(
         request_id=validation.backend_id(public_id),
         prompt_token_ids=prompt,
-        sampling=validation.read_sampling(card, values, room, limit, SAMPLING),
+        sampling=validation.read_sampling(card, values, room, limit, SAMPLING, form),
         speculation=validation.read_speculation(card, _set_fields(request.speculation)),
         num_logprobs=_num_logprobs(request),
         timeout_s=timeout_s,
@@ -50,8 +52,11 @@ def _set_fields(message: Any) -> dict[str, Any]:
     """The fields that the client has set, as plain data."""
     values = {}
     for descriptor, value in message.ListFields():
-        if descriptor.message_type is not None:  # the only map: token id -> bias
+        kind = descriptor.message_type
+        if kind is not None and kind.GetOptions().map_entry:
             values[descriptor.name] = dict(value)
+        elif kind is not None:
+            values[descriptor.name] = _set_fields(value)
         elif descriptor.is_repeated:
             values[descriptor.name] = list(value)
         else:

@@ -24,7 +24,7 @@ from specdist.errors import DeadlineError, InvalidRequestError
 
 __all__ = ["GenerationService", "grpc_error", "read_timeout"]
 
-THREAD_FROM_BYTES = 16 << 10  # larger requests are tokenized off the event loop
+THREAD_FROM_BYTES = 16 << 10
 
 T = TypeVar("T")
 
@@ -118,8 +118,16 @@ class GenerationService:
         return await _aside(request, prepare, self._card, request, timeout_s, request_id)
 
 
+def _may_take_long(request: Any) -> bool:
+    """Large texts are tokenized, and grammars compiled, off the event loop."""
+    if request.ByteSize() >= THREAD_FROM_BYTES:
+        return True
+    is_generation = isinstance(request, pb.GenerateRequest)
+    return is_generation and request.sampling.HasField("structured_outputs")
+
+
 async def _aside(request: Any, work: Callable[..., T], *arguments: Any) -> T:
-    """Run ``work`` here, or in a thread when the request is so large that it may take long."""
-    if request.ByteSize() < THREAD_FROM_BYTES:
+    """Run ``work`` here, or in a thread when it may take long."""
+    if not _may_take_long(request):
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)

@@ -12,6 +12,7 @@ from pathlib import Path
 from specdist.api.tokenizer import Tokenizer
 from specdist.config import LOSSLESS_RULES, RULES, RulesConfig
 from specdist.errors import ModelError
+from specdist.grammar import Grammars
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,15 @@ class ModelCard:
     rules: RulesConfig = field(default_factory=RulesConfig)
     default_max_tokens: int | None = None  # None: what the context still holds
     created: int = field(default_factory=lambda: int(time.time()))
+    grammars: Grammars = field(init=False, compare=False)  # of structured output
 
     def __post_init__(self) -> None:
         if self.max_model_len < 2:
             raise ModelError(f"max_model_len must be at least 2, got {self.max_model_len}")
         if self.vocab_size < 1:
             raise ModelError(f"vocab_size must be at least 1, got {self.vocab_size}")
+        grammars = Grammars(self.tokenizer.to_json, self.tokenizer.eos_token_ids)
+        object.__setattr__(self, "grammars", grammars)
 
     @classmethod
     def load(

@@ -33,6 +33,7 @@ from specdist.errors import InvalidRequestError, ModelNotFoundError, Unavailable
 
 MAX_BODY_BYTES = 64 << 20
 THREAD_FROM_BYTES = 16 << 10  # larger bodies are tokenized off the event loop
+STRUCTURE = (b'"response_format"', b'"structured_outputs"')  # compiled off the event loop
 CLIENT_CLOSED = 499  # nobody reads it; it stands in access logs
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -171,7 +172,8 @@ class _Routes:
         def parse() -> OpenAIRequest:
             return read(self._card, _load(raw), request_id)
 
-        return parse() if len(raw) < THREAD_FROM_BYTES else await asyncio.to_thread(parse)
+        takes_long = len(raw) >= THREAD_FROM_BYTES or any(name in raw for name in STRUCTURE)
+        return await asyncio.to_thread(parse) if takes_long else parse()
 
 
 async def _gather(

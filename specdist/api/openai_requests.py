@@ -13,9 +13,10 @@ from typing import Any
 from specdist.api import fields, validation
 from specdist.api.chat_messages import read_messages
 from specdist.api.model_card import ModelCard
+from specdist.api.structured import read_structured
 from specdist.api.validation import PreparedRequest
 from specdist.errors import InvalidRequestError
-from specdist.protocol.request import GenerationRequest
+from specdist.protocol.request import GenerationRequest, StructuredOutput
 
 MAX_PROMPTS = 256  # in one request
 DEFAULT_COMPLETION_TOKENS = 16  # what OpenAI's completions endpoint documents
@@ -24,7 +25,7 @@ _COMMON = (
     *("model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop"),
     *("stop_token_ids", "stream", "stream_options", "logit_bias", "presence_penalty"),
     *("frequency_penalty", "repetition_penalty", "min_tokens", "ignore_eos", "user"),
-    *("skip_special_tokens", "speculation", "logprobs"),
+    *("skip_special_tokens", "speculation", "logprobs", "response_format", "structured_outputs"),
 )
 CHAT_FIELDS = (*_COMMON, "messages", "max_completion_tokens", "top_logprobs")
 COMPLETION_FIELDS = (*_COMMON, "prompt")
@@ -35,7 +36,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
     "suffix": (),
-    "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none",),
     "functions": ([],),
@@ -134,8 +134,9 @@ def _request(
     request_id: str,
 ) -> OpenAIRequest:
     stream = fields.boolean(values, "stream") or False
+    form = read_structured(card, values)
     answers = [
-        _prepare(card, values, prompt, param, max_tokens, num_logprobs, request_id)
+        _prepare(card, values, prompt, param, max_tokens, num_logprobs, request_id, form)
         for prompt in prompts
     ]
     return OpenAIRequest(
@@ -155,13 +156,14 @@ def _prepare(
     max_tokens: int | None,
     num_logprobs: int | None,
     request_id: str,
+    form: StructuredOutput | None,
 ) -> PreparedRequest:
     validation.check_prompt_length(card, prompt, param)
     room = card.max_model_len - len(prompt)
     generation = GenerationRequest(
         request_id=validation.backend_id(request_id),
         prompt_token_ids=prompt,
-        sampling=validation.read_sampling(card, values, room, max_tokens),
+        sampling=validation.read_sampling(card, values, room, max_tokens, structured_output=form),
         speculation=validation.read_speculation(card, values.get("speculation")),
         num_logprobs=num_logprobs,
     )

@@ -91,6 +91,11 @@ class Tokenizer:
             chat_template=_chat_template(folder, config),
         )
 
+    def to_json(self) -> str:
+        """The text of its tokenizer.json."""
+        text: str = self._core.to_str()
+        return text
+
     def _named_ids(self, name: str) -> tuple[int, ...]:
         token_id = self._core.token_to_id(self.special_tokens.get(name, ""))
         return () if token_id is None else (token_id,)

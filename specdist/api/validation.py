@@ -17,7 +17,12 @@ from specdist.api import fields
 from specdist.api.model_card import ModelCard
 from specdist.config import RULES
 from specdist.errors import InvalidRequestError, ModelNotFoundError
-from specdist.protocol.request import GenerationRequest, SamplingParams, SpeculationParams
+from specdist.protocol.request import (
+    GenerationRequest,
+    SamplingParams,
+    SpeculationParams,
+    StructuredOutput,
+)
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
@@ -104,7 +109,12 @@ def _too_long(card: ModelCard, count: str, param: str) -> InvalidRequestError:
 
 
 def read_sampling(
-    card: ModelCard, values: Mapping[str, Any], room: int, max_tokens: int | None, where: str = ""
+    card: ModelCard,
+    values: Mapping[str, Any],
+    room: int,
+    max_tokens: int | None,
+    where: str = "",
+    structured_output: StructuredOutput | None = None,
 ) -> SamplingParams:
     """Check the sampling fields; ``room`` is what the context leaves for the answer."""
     min_tokens = fields.integer(values, "min_tokens", 0, where=where) or 0
@@ -124,9 +134,10 @@ def read_sampling(
         frequency_penalty=fields.number(values, "frequency_penalty", -2, 2, where=where) or 0.0,
         repetition_penalty=1.0 if penalty is None else penalty,
         min_tokens=min(min_tokens, room),
-        ignore_eos=fields.boolean(values, "ignore_eos", where) or False,
+        ignore_eos=_read_ignore_eos(values, where, structured_output),
         stop_token_ids=_read_stop_ids(card, values, where),
         logit_bias=_read_bias(card, values, where),
+        structured_output=structured_output,
     )
 
 
@@ -137,6 +148,17 @@ def _read_truncation(card: ModelCard, values: Mapping[str, Any], where: str) -> 
         return 1.0, 1
     top_k = 0 if top_k >= card.vocab_size else max(top_k, 0)  # -1 is vLLM's word for off
     return 1.0 if top_p is None else top_p, top_k
+
+
+def _read_ignore_eos(
+    values: Mapping[str, Any], where: str, structured_output: StructuredOutput | None
+) -> bool:
+    ignored = fields.boolean(values, "ignore_eos", where) or False
+    if ignored and structured_output is not None:
+        raise fields.refuse(
+            f"{where}ignore_eos", "false where the answer has a form: its end is part of it", True
+        )
+    return ignored
 
 
 def read_max_tokens(values: Mapping[str, Any], where: str = "") -> int | None:

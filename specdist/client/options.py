@@ -6,6 +6,7 @@ can carry is refused. Used by both clients.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict
 
@@ -41,6 +42,7 @@ class Options(TypedDict, total=False):
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int] | None
     logit_bias: Mapping[int, float] | None
+    structured_outputs: Mapping[str, Any] | None  # one of json, json_object, regex, choice
     logprobs: int | None  # how many of the likeliest tokens to report, 1 to 20
     speculation: Mapping[str, Any] | None  # enabled, max_tokens, rule
     model: str | None
@@ -61,6 +63,8 @@ def generate_request(prompt: Prompt, options: Options) -> pb.GenerateRequest:
     sampling = {name: options.get(name) for name in _SAMPLING}
     if isinstance(sampling["stop"], str):
         sampling["stop"] = [sampling["stop"]]
+    if sampling["structured_outputs"] is not None:
+        sampling["structured_outputs"] = _structured(sampling["structured_outputs"])
     values = {k: v for k, v in sampling.items() if v is not None}
     return pb.GenerateRequest(
         request_id=options.get("request_id") or "",
@@ -70,6 +74,14 @@ def generate_request(prompt: Prompt, options: Options) -> pb.GenerateRequest:
         model=options.get("model") or "",
         **_input(prompt),
     )
+
+
+def _structured(form: Mapping[str, Any]) -> pb.StructuredOutputs:
+    """A schema may come as a mapping; the message carries its text."""
+    values = dict(form)
+    if isinstance(values.get("json"), Mapping):
+        values["json"] = json.dumps(values["json"])
+    return _message(pb.StructuredOutputs, values, "structured_outputs")
 
 
 def tokenize_request(prompt: str | Sequence[Message]) -> pb.TokenizeRequest:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import pytest
 
 from specdist.api.openai_requests import read_chat
+from specdist.engine.loader import LoadedModel
 from specdist.errors import InvalidRequestError
 from specdist.protocol.verdict import TokenLogprobs
 from tests.integration.reports.real_target import RealTarget, pair_open, text_of
-from tests.integration.reports.rigs import GOLD, check_accounts, oracle, scripted
+from tests.integration.reports.rigs import GOLD, check_accounts, drain, fixed, oracle, scripted
 from tests.pair import Answer
 
 STEPS = ["plain", "long runs", "mixed"]
@@ -115,11 +120,60 @@ def test_b028_b029_bytes_of_partial_characters(
         assert len({token_bytes(token) for token, _ in entry.top}) == 3
 
 
-@pytest.mark.parametrize(
-    "field", [{"guided_regex": "[0-9]+"}, {"response_format": {"type": "json_object"}}]
-)
-def test_b066_b067_constraints_are_refused_by_name(real: RealTarget, field: dict) -> None:
-    """B066, B067: no grammar is offered; asking for one is a 400 that names the field."""
-    body = {"messages": [{"role": "user", "content": "Give a number."}], **field}
-    with pytest.raises(InvalidRequestError, match=next(iter(field))):
-        read_chat(real.card, body)
+@pytest.mark.parametrize("draft", ["bad", "ngram"])
+def test_b066_a_grammar_refuses_what_was_drafted(
+    real: RealTarget, bad: LoadedModel, draft: str
+) -> None:
+    """B066: D-BAD and prompt lookup under response_format: valid, = OFF, and the engine lives."""
+    prompt = real.chat("Give a JSON object with key a.")
+    count = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    named = {"name": "count", "schema": {**count, "additionalProperties": False}}
+    formats = [{"type": "json_object"}, {"type": "json_schema", "json_schema": named}]
+    forms = [structured(real, response_format=value) for value in formats]
+    answers = {}
+    for speculate in (False, True):
+        pair = real.pair(bad if draft == "bad" else None, grammars=real.card.grammars)
+        options = {"max_tokens": 40, "speculate": speculate}
+        opened = [pair_open(pair, [prompt], structured_output=f, **options)[0] for f in forms]
+        pair.run()
+        answers[speculate] = opened
+        drain(pair)
+        assert pair.target_engine.usage().num_held == 0
+    assert [a.tokens for a in answers[True]] == [a.tokens for a in answers[False]]
+    free, closed = answers[True]
+    assert json.loads(real.tokenizer.decode(closed.tokens)).keys() == {"a"}
+    assert closed.finish_reason == "stop"
+    # Any object: 40 tokens may not be enough for this one, but they begin one.
+    assert free.finish_reason == "length" or json.loads(real.tokenizer.decode(free.tokens))
+    began = real.card.grammars.constraint(forms[0])
+    began.commit(free.tokens)
+    assert began.allowed(()) is not None
+
+
+def test_b067_a_long_accepted_run_is_checked_to_its_end(real: RealTarget) -> None:
+    """B067: regex [0-9]+ with D-SELF gamma 8."""
+    form = structured(real, structured_outputs={"regex": "[0-9]+"})
+    pair = real.pair(real.loaded, speculation=fixed(8), grammars=real.card.grammars)
+    prompt = real.chat("Say a number.")
+    (answer,) = pair.generate([prompt], max_tokens=20, structured_output=form)
+    assert re.fullmatch("[0-9]+", real.tokenizer.decode(answer.tokens))
+    assert answer.num_accepted >= 15 and max(len(v.tokens) for v in answer.verdicts) == 9
+
+
+def structured(real: RealTarget, **body: Any) -> Any:
+    """The form that a request asks for, as the API reads it."""
+    asked = read_chat(real.card, {"messages": [{"role": "user", "content": "x"}], **body})
+    return asked.answers[0].generation.sampling.structured_output
+
+
+def test_b066_b067_what_cannot_be_used_is_refused_by_name(real: RealTarget) -> None:
+    """B066, B067: vLLM's old names, and forms that do not compile, are a 400 with the field."""
+    wrong = {
+        "guided_regex": "[0-9]+",
+        "response_format": {"type": "json"},
+        "structured_outputs": {"regex": "["},
+    }
+    for name, value in wrong.items():
+        body = {"messages": [{"role": "user", "content": "Give a number."}], name: value}
+        with pytest.raises(InvalidRequestError, match=name):
+            read_chat(real.card, body)

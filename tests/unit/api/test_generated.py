@@ -42,8 +42,14 @@ def test_released_field_numbers() -> None:
     assert list(numbers(pb.SamplingParams)) == [
         *("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty"),
         *("frequency_penalty", "repetition_penalty", "min_tokens", "ignore_eos", "stop"),
-        *("stop_token_ids", "logit_bias"),
+        *("stop_token_ids", "logit_bias", "structured_outputs"),
     ]
+    assert numbers(pb.StructuredOutputs) == {
+        "json": 1,
+        "json_object": 2,
+        "regex": 3,
+        "choice": 4,
+    }
     assert numbers(pb.GenerateChunk) == {
         "request_id": 1,
         "text": 2,

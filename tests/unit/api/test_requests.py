@@ -148,7 +148,6 @@ def test_what_is_wrong_is_named(
         ("best_of", 2),
         ("echo", True),
         ("suffix", "x"),
-        ("response_format", {"type": "json_object"}),
         ("tools", [{"type": "function"}]),
         ("prompt_logprobs", 1),
         ("audio", {}),
@@ -158,7 +157,7 @@ def test_what_is_wrong_is_named(
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(card: ModelCard, name: str, value: Any) -> None:
-    """B062, B065, B066: a clear 400, never silence."""
+    """B062, B065: a clear 400, never silence."""
     for read in (completion, chat):
         with pytest.raises(InvalidRequestError, match="not supported") as caught:
             read(card, **{name: value})

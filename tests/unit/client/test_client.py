@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import subprocess
 import sys
 import threading
@@ -270,3 +271,25 @@ def test_the_client_is_light() -> None:
     root = Path(__file__).resolve().parents[3]
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
     assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr
+
+
+def test_structured_outputs_as_mapping_or_text(card: ModelCard) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    backend = counting(card)
+    with threaded_server(backend, card) as address, Client(address) as client:
+        for form in (
+            {"json": schema},
+            {"json": json.dumps(schema)},
+            {"regex": "a+"},
+            {"choice": ["a", "b"]},
+        ):
+            client.generate("x", structured_outputs=form)
+        with pytest.raises(InvalidRequestError, match="structured_outputs") as caught:
+            client.generate("x", structured_outputs={"grammar": "x"})
+        assert caught.value.param == "structured_outputs"
+        with pytest.raises(InvalidRequestError, match="unclosed"):
+            client.generate("x", structured_outputs={"regex": "["})
+    asked = [r.sampling.structured_output for r in backend.requests]
+    assert asked[0] == asked[1] and [a.kind for a in asked if a] == [
+        *("json_schema", "json_schema", "regex", "choice"),
+    ]
