@@ -48,8 +48,8 @@ class OpenStream(NamedTuple):
 class Worker(Protocol):
     """The part of a worker that both kinds share."""
 
-    def prepare(self, request: SessionRequest) -> None: ...
-    def open(self, request: SessionRequest, router_id: str) -> None: ...
+    def prepare(self, request: SessionRequest) -> Any: ...
+    def open(self, request: SessionRequest, router_id: str, constraint: Any) -> None: ...
     def close(self, session_ids: Sequence[str]) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -105,9 +105,10 @@ class SessionReplica:
         self._heard_s[router_id] = time.monotonic()
         self._open_streams[session_id] = stream
         try:
+            constraint = None
             if request.sampling.structured_output is not None:  # its grammar may take long
-                await asyncio.to_thread(self._worker.prepare, request)
-            self._worker.open(request, router_id)
+                constraint = await asyncio.to_thread(self._worker.prepare, request)
+            self._worker.open(request, router_id, constraint)
             yield self._address
             await stream.ended.wait()
             yield ENDED

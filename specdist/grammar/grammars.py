@@ -1,7 +1,9 @@
-"""The grammars of one vocabulary: each spec compiled once, the latest ones kept.
+"""The grammars of one vocabulary: specs compiled, and what cannot be used refused.
 
-A spec that cannot be used is remembered too, so that asking again costs nothing. Safe in
-threads; one per process. Called by the API, to refuse at once, and by both workers.
+Whether a spec can be used is remembered, so that asking again costs nothing. Each answer gets a
+grammar of its own (a millisecond): the library's copies share one lexer, which grows with every
+answer, and whose failure in one would be the failure of all. Safe in threads; one per process.
+Called by the API, to refuse at once, and by both workers.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from specdist.grammar.limits import check_spec
 from specdist.grammar.token_constraint import TokenConstraint, first_line
 from specdist.protocol.request import StructuredOutput
 
-MAX_CACHED = 64
+MAX_REMEMBERED = 256  # specs
 COMPILE_TIMEOUT_S = 5.0
 # JSON may be spread over lines and indented; without a bound, models drift into blanks for ever.
 WHITESPACE = r"(?:[ ]{1,4}|\r?\n[ \t]{0,40})"
@@ -33,12 +35,15 @@ JSON_OPTIONS = {
 # Where the text is certain the library would allow one way of cutting it into tokens only, and
 # takes the text of a special token for that token. Without, the law is the model's own.
 PREAMBLE = '%llguidance {"no_forcing": true}\nstart: '
-# The library's defaults end a run at an object with more than 500 optional properties.
+# For one answer and one step of it. The library's own end an answer at an object with more than
+# 500 optional properties, and at nested counts; these take 10 ms and 40 MB at worst.
 LIMITS = llguidance.LLParserLimits(
-    max_items_in_row=20_000, step_max_items=200_000, verbose_errors=False
+    max_items_in_row=20_000,
+    step_max_items=200_000,
+    step_lexer_fuel=1_000_000,
+    max_lexer_states=20_000,
+    verbose_errors=False,
 )
-
-Compiled = llguidance.LLMatcher | GrammarError
 
 
 class Grammars:
@@ -50,7 +55,7 @@ class Grammars:
         self._eos_token_ids = sorted(eos_token_ids)
         self._lock = threading.Lock()
         self._vocabulary: llguidance.LLTokenizer | GrammarError | None = None
-        self._compiled: OrderedDict[StructuredOutput, Compiled] = OrderedDict()
+        self._refusals: OrderedDict[StructuredOutput, str | None] = OrderedDict()
 
     def prepare(self) -> None:
         """Read the vocabulary now (a fifth of a second); failures show with the first spec."""
@@ -60,29 +65,37 @@ class Grammars:
 
     def check(self, spec: StructuredOutput) -> None:
         """Raise GrammarError if the spec cannot be used."""
-        self._matcher(spec)
+        if not self._is_known_as_usable(spec):
+            self._compiled(spec)
 
     def constraint(self, spec: StructuredOutput) -> TokenConstraint:
         """A constraint at the beginning of an answer; raises GrammarError."""
-        matcher = self._matcher(spec)
+        self._is_known_as_usable(spec)
+        matcher = self._compiled(spec)
         assert isinstance(self._vocabulary, llguidance.LLTokenizer)
-        vocab_size = self._vocabulary.vocab_size
-        return TokenConstraint(matcher.deep_copy(), vocab_size, self._eos_token_ids)
+        return TokenConstraint(matcher, self._vocabulary.vocab_size, self._eos_token_ids)
 
-    def _matcher(self, spec: StructuredOutput) -> llguidance.LLMatcher:
+    def _is_known_as_usable(self, spec: StructuredOutput) -> bool:
+        """Whether the spec compiled before; raises GrammarError if it did not."""
         with self._lock:
-            found = self._compiled.get(spec)
-            if found is not None:
-                self._compiled.move_to_end(spec)
-        if found is None:
-            self.prepare()
-            found = _within(COMPILE_TIMEOUT_S, lambda: self._compile(spec))
-            with self._lock:
-                self._compiled[spec] = found
-                while len(self._compiled) > MAX_CACHED:
-                    self._compiled.popitem(last=False)
+            if spec not in self._refusals:
+                return False
+            self._refusals.move_to_end(spec)
+            refusal = self._refusals[spec]
+        if refusal is not None:
+            raise GrammarError(refusal)
+        return True
+
+    def _compiled(self, spec: StructuredOutput) -> llguidance.LLMatcher:
+        self.prepare()
+        found = _within(COMPILE_TIMEOUT_S, lambda: self._compile(spec))
+        refusal = str(found) if isinstance(found, GrammarError) else None
+        with self._lock:
+            self._refusals[spec] = refusal
+            while len(self._refusals) > MAX_REMEMBERED:
+                self._refusals.popitem(last=False)
         if isinstance(found, GrammarError):
-            raise GrammarError(*found.args)
+            raise found
         return found
 
     def _load(self) -> llguidance.LLTokenizer | GrammarError:
@@ -102,8 +115,7 @@ class Grammars:
         matcher = llguidance.LLMatcher(self._vocabulary, _source(spec), log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise GrammarError(_reason(matcher.get_error()))
-        probe = matcher.deep_copy()
-        if not any(probe.compute_bitmask()) or probe.is_error():
+        if not any(matcher.compute_bitmask()) or matcher.is_error():
             raise GrammarError("nothing can match it")
         return matcher
 
@@ -134,13 +146,15 @@ def _reason(message: str) -> str:
     return first_line(message)
 
 
-def _within(seconds: float, compile_it: Callable[[], llguidance.LLMatcher]) -> Compiled:
+def _within(
+    seconds: float, compile_it: Callable[[], llguidance.LLMatcher]
+) -> llguidance.LLMatcher | GrammarError:
     """Compile in a thread of its own and wait no longer than that for it.
 
     The limits on specs keep this from happening; what went on all the same would end by the
     library's own limits, in a thread that nobody waits for.
     """
-    results: list[Compiled] = []
+    results: list[llguidance.LLMatcher | GrammarError] = []
 
     def run() -> None:
         try:

@@ -74,13 +74,18 @@ class DraftWorker(EngineWorker):
 
     # -- called from other threads ------------------------------------------------------
 
-    def prepare(self, request: SessionRequest) -> None:
-        """Compile what ``open`` will need; may take long. Raises as ``open`` does."""
-        constraint_for(request, self._grammars)
+    def prepare(self, request: SessionRequest) -> TokenConstraint | None:
+        """The grammar that ``open`` will need: compiling may take long. Raises as ``open`` does."""
+        return constraint_for(request, self._grammars)
 
-    def open(self, request: SessionRequest, router_id: str) -> None:
-        """Take up a session; it is drafted for from the next step on."""
-        constraint = constraint_for(request, self._grammars)
+    def open(
+        self, request: SessionRequest, router_id: str, constraint: TokenConstraint | None = None
+    ) -> None:
+        """Take up a session; it is drafted for from the next step on.
+
+        ``constraint``: what ``prepare`` gave for this request, where it was asked.
+        """
+        constraint = constraint or self.prepare(request)
         self._mailbox.post(lambda: self._open(request, router_id, constraint))
 
     def observe(self, report: StepReport) -> None:

@@ -14,6 +14,7 @@ from specdist.api.tokenizer import Tokenizer
 from specdist.grammar import GrammarError, Grammars, limits
 from specdist.grammar import grammars as room
 from specdist.protocol.request import StructuredOutput
+from specdist.speculation.constraint import ConstraintError
 from tests.structured_cases import CHOICES, PATTERNS, SCHEMAS
 from tests.unit.api.fakes import byte_level_core, sentencepiece_core
 
@@ -182,29 +183,46 @@ def test_names_of_properties_are_not_keywords(grammars: Grammars) -> None:
     grammars.check(schema({"type": "object", "properties": {n: {"const": 1} for n in names}}))
 
 
-def test_a_spec_is_compiled_once(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_again_costs_nothing(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = schema({"const": "once"}), schema({"const": "once", "not": {}})
-    first = grammars.constraint(good)
+    grammars.check(good)
     refused(grammars, bad)
     monkeypatch.setattr(Grammars, "_compile", None)  # would fail if it were called
-    second = grammars.constraint(good)
+    grammars.check(good)
     assert "not" in refused(grammars, bad)
-    allowed = first.allowed(())
-    assert allowed is not None and allowed.nonzero()[0][0] != 0
-    first.commit([int(allowed.argmax())])
-    assert (second.allowed(()) == allowed).all()  # one answer's place is not another's
+    with pytest.raises(GrammarError, match="not"):
+        grammars.constraint(bad)
 
 
-def test_only_the_latest_are_kept(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MAX_CACHED", 2)
+def test_answers_share_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither their places, nor what the library's lexer can still do."""
+    tight = llguidance.LLParserLimits(step_lexer_fuel=200_000, verbose_errors=False)
+    monkeypatch.setattr(room, "LIMITS", tight)
+    grammars = Grammars(tokenizer.to_json, [2])
+    costly = StructuredOutput("regex", r"(?:\w{1,30} ?){1,200}[.!]")
+    first, second = grammars.constraint(costly), grammars.constraint(costly)
+    begin = first.allowed(())
+    with pytest.raises(ConstraintError, match="too complex"):
+        for token in tokenizer.encode("ab cd") * 50:
+            first.commit([token])
+            first.allowed(())
+    assert begin is not None and (second.allowed(()) == begin).all()
+    second.commit(tokenizer.encode("ab"))
+    assert second.allowed(()) is not None
+
+
+def test_only_the_latest_are_remembered(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MAX_REMEMBERED", 2)
     grammars = Grammars(tokenizer.to_json, [2])
     specs = [schema({"const": i}) for i in range(3)]
     for spec in specs:
         grammars.check(spec)
-    assert list(grammars._compiled) == specs[1:]
+    assert list(grammars._refusals) == specs[1:]
     grammars.check(specs[1])
     grammars.check(specs[0])
-    assert list(grammars._compiled) == [specs[1], specs[0]]
+    assert list(grammars._refusals) == [specs[1], specs[0]]
 
 
 def test_compiling_that_takes_too_long_is_given_up(
