@@ -67,9 +67,14 @@ def test_check_of_a_pair_that_fits(run: Run, demo_target_folder: Path) -> None:
     assert "49152 shared token ids" in out and out.endswith("the pair fits\n")
 
 
-def test_check_json(run: Run, demo_target_folder: Path) -> None:
+def test_check_json(run: Run, demo_target_folder: Path, tmp_path: Path) -> None:
     folder = str(demo_target_folder)
-    _, out, _ = run("check", "--target", folder, "--draft", folder, "--json")
+    float32 = {"dtype": "float32"}  # auto differs by machine
+    config = write_config(
+        tmp_path, {"applications": [{"args": {"target": float32, "draft": float32}}]}
+    )
+    pair = ("--config", str(config), "--target", folder, "--draft", folder)
+    _, out, _ = run("check", *pair, "--json")
     report = json.loads(out)
     assert report["pair"]["vocab_size"] == 49_152
     assert report["target_memory"]["weights_bytes"] == 538_060_032

@@ -163,7 +163,15 @@ def test_chat_from_a_pipe_fails_when_a_turn_fails(client: type[FakeClient], run:
 
 @pytest.mark.parametrize(
     "command",
-    [["generate"], ["chat"], ["check"], ["distill"], ["models", "pull"], ["models", "list"]],
+    [
+        ["generate"],
+        ["chat"],
+        ["check"],
+        ["distill"],
+        ["eval-draft"],
+        ["models", "pull"],
+        ["models", "list"],
+    ],
 )
 def test_every_command_has_help_with_an_example(run: Run, command: list[str]) -> None:
     code, out, _ = run(*command, "--help")
@@ -175,4 +183,4 @@ def test_every_command_has_help_with_an_example(run: Run, command: list[str]) ->
 def test_help_lists_exactly_the_commands_that_work(run: Run) -> None:
     _, out, _ = run("--help")
     listed = {line.split()[0] for line in out.split("Commands:")[1].splitlines() if line.strip()}
-    assert listed == {"generate", "chat", "check", "distill", "models"}
+    assert listed == {"generate", "chat", "check", "distill", "eval-draft", "models"}
