@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-.PHONY: serve test browser lint types proto clean
+.PHONY: serve test browser k8s-check k8s-render lint types proto clean
 
 serve: $(VENV)/.installed  ## everything to serve the demo pair, then serve it
 	$(VENV)/bin/specdist models pull demo demo-draft
@@ -20,6 +20,12 @@ test: $(VENV)/.installed-dev  ## everything to run the tests, then run them
 browser:  ## Chromium and its driver for the tests of the page, from Debian (as root) where they are absent
 	command -v chromium && command -v chromedriver || { apt-get -q update && DEBIAN_FRONTEND=noninteractive \
 		apt-get -qy install --no-install-recommends chromium chromium-driver; }
+
+k8s-check: $(VENV)/.installed-dev  ## the manifests and the Dockerfile, with no cluster
+	$(PY) -m pytest tests/k8s $(PYTEST_ARGS)
+
+k8s-render: $(VENV)/.installed  ## the Serve config of each overlay anew
+	$(PY) -m scripts.render_serve_config
 
 lint: $(VENV)/.installed-dev  ## style and format
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

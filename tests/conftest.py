@@ -12,7 +12,7 @@ from specdist.models import resolve_model
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
-FOLDER_MARKS = ("unit", "contracts", "integration", "page", "e2e")
+FOLDER_MARKS = ("unit", "contracts", "integration", "k8s", "page", "e2e")
 
 # CI: the same examples in every run, and no failures for a slow shared machine.
 settings.register_profile(
