@@ -85,6 +85,18 @@ def why_not_ready(endpoints: Endpoints) -> str | None:
         return f"gRPC port {endpoints.grpc_port}: {error}"
 
 
+def port_in_use(endpoints: Endpoints) -> str | None:
+    """Which port another program listens on: its answers must not be taken for ours."""
+    for name, port in (("HTTP", endpoints.http_port), ("gRPC", endpoints.grpc_port)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no use
+            try:
+                probe.bind((endpoints.host, port))
+            except OSError as error:
+                return f"{name} port {port} on {endpoints.host} cannot be used: {error.strerror}"
+    return None
+
+
 def start(config_path: Path) -> subprocess.Popen[bytes]:
     """``serve run`` in its own session, so that a Ctrl-C reaches it once, from here."""
     environment = {**LIGHT_SETTINGS, **os.environ}
@@ -146,6 +158,9 @@ def main(arguments: list[str] | None = None) -> int:
     except SpecdistError as error:
         parser.exit(1, f"error: {config_path}: {error.message}\n")
     endpoints = read_endpoints(config)
+    runs_apart = "RAY_ADDRESS" not in os.environ  # a cluster that is there may hold the ports
+    if runs_apart and (taken := port_in_use(endpoints)):
+        parser.exit(1, f"error: {config_path}: {taken}\n")
     child = start(config_path)
     forward_signals(child)
     is_ready = wait_until_ready(child, endpoints)

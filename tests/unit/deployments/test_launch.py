@@ -85,6 +85,7 @@ def test_signals_reach_the_child_and_its_code_comes_back(
     script = (
         f"{ignore if in_background else ''}import sys; from deployments import launch;"
         f"launch.SERVE_RUN = {STAND_IN.format(code=7)!r};"
+        "launch.port_in_use = lambda _: None;"  # the stand-in for Serve listens already
         f"sys.exit(launch.main([{str(config)!r}]))"
     )
     process = subprocess.Popen(
@@ -141,9 +142,23 @@ def test_an_application_that_failed_to_deploy_ends_the_launcher(
     monkeypatch.setattr(_Health, "status", 503)
     monkeypatch.setattr(_Health, "text", b"Deployment is unavailable because it failed to deploy.")
     monkeypatch.setattr(launch, "SERVE_RUN", STAND_IN.format(code=0))
+    monkeypatch.setattr(launch, "port_in_use", lambda _: None)
     monkeypatch.setattr(launch, "forward_signals", lambda child: None)
     config = tmp_path / "serve.yaml"
     config.write_text(f"http_options: {{port: {health.server_port}}}\n")
     began = time.monotonic()
     assert launch.main([str(config)]) != 0
     assert time.monotonic() - began < 20
+
+
+def test_a_port_of_another_program_ends_the_start_at_once(
+    health: http.server.HTTPServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "serve.yaml"
+    config.write_text(f"http_options: {{port: {health.server_port}}}\n")
+    with pytest.raises(SystemExit) as caught:
+        launch.main([str(config)])
+    assert caught.value.code == 1
+    said = capsys.readouterr()
+    assert f"HTTP port {health.server_port} on 127.0.0.1 cannot be used" in said.err
+    assert "ready" not in said.out
