@@ -4,10 +4,11 @@ VENV ?= .venv
 PYTHON ?= python3
 PIP_ARGS ?=
 PYTEST_ARGS ?=
+OBSERVE ?=
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-.PHONY: serve test browser k8s-check k8s-render lint types proto clean
+.PHONY: serve test browser observe-tools observe dashboard k8s-check k8s-render lint types proto clean
 
 serve: $(VENV)/.installed  ## everything to serve the demo pair, then serve it
 	$(VENV)/bin/specdist models pull demo demo-draft
@@ -20,6 +21,19 @@ test: $(VENV)/.installed-dev  ## everything to run the tests, then run them
 browser:  ## Chromium and its driver for the tests of the page, from Debian (as root) where they are absent
 	command -v chromium && command -v chromedriver || { apt-get -q update && DEBIAN_FRONTEND=noninteractive \
 		apt-get -qy install --no-install-recommends chromium chromium-driver; }
+
+# Prometheus's programs out of Debian's packages, unpacked: no service is installed or started.
+observe-tools:  ## prometheus, promtool and amtool, under .venv where they are absent (apt-get update wants root)
+	export PATH="$$PATH:$(CURDIR)/$(VENV)/observe/usr/bin"; command -v prometheus && command -v promtool && command -v amtool || \
+		{ mkdir -p $(VENV)/observe && cd $(VENV)/observe && apt-get -q update && \
+		apt-get -q download prometheus prometheus-alertmanager && for package in *.deb; do dpkg -x $$package . && rm $$package; done; }
+
+# OBSERVE="--url http://127.0.0.1:8000 --seconds 60 --streams 2 --out runs/observe"
+observe: $(VENV)/.installed-dev observe-tools  ## rules and dashboard against the application that is served now
+	$(PY) -m scripts.monitoring.observe $(OBSERVE)
+
+dashboard: $(VENV)/.installed  ## the Grafana dashboard anew, from the metric catalogue
+	$(PY) -m scripts.monitoring.dashboard
 
 k8s-check: $(VENV)/.installed-dev  ## the manifests and the Dockerfile, with no cluster
 	$(PY) -m pytest tests/k8s $(PYTEST_ARGS)

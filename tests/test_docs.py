@@ -24,7 +24,7 @@ OTHERS = {
     "benchmarks/": "measuring scripts and recorded results",
     "docs/": "architecture, terms, how to add things, decisions",
     "tests/": "unit, contracts, integration, k8s, page, e2e, and the house rules",
-    "Makefile": "serve, test, k8s-check, k8s-render, lint, types, proto, clean",
+    "Makefile": "serve, test, observe, dashboard, k8s-check, k8s-render, lint, types, proto, clean",
     "constraints.txt": "the tested version of every package",
     ".ci/run": "everything that must hold before a change lands",
 }

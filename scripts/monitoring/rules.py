@@ -43,16 +43,21 @@ def alerts() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
-def write_rules(folder: Path, interval: str | None = None) -> list[Path]:
-    """Write the rule files into ``folder``; ``interval`` replaces that of every group."""
+def write_rules(folder: Path, interval: str | None = None, window: str | None = None) -> list[Path]:
+    """Write the rule files into ``folder``.
+
+    For short looks ``interval`` replaces that of every group, ``window`` the 5 minutes over
+    which rates are taken.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, document in rule_objects().items():
         groups = [dict(group) for group in document["spec"]["groups"]]
         if interval is not None:
             groups = [{**group, "interval": interval} for group in groups]
+        text = yaml.safe_dump({"groups": groups}, sort_keys=False)
         path = folder / name
-        path.write_text(yaml.safe_dump({"groups": groups}, sort_keys=False))
+        path.write_text(text if window is None else text.replace("[5m]", f"[{window}]"))
         written.append(path)
     return written
 
