@@ -26,6 +26,7 @@ from scripts.monitoring.prometheus import LocalPrometheus, PrometheusError, Seri
 from scripts.monitoring.rows import build_rows
 
 MAX_VALUES = 4  # of one query in the table
+MIN_SCRAPES = 8  # in the time over which a rate is taken: some may be late or fail
 NUM_STEPS = 120  # of a picture
 FULL_S = 600.0  # shorter looks take rates over a shorter time, or half of it would be ramp
 
@@ -128,7 +129,7 @@ def observe(options: argparse.Namespace, folder: Path) -> list[str]:
     rows = build_rows()
     target = options.url.rstrip("/") + "/metrics"
     with ExitStack() as stack:
-        window_s = max(4 * options.scrape_s, min(60.0, options.seconds / 3))
+        window_s = max(MIN_SCRAPES * options.scrape_s, min(60.0, options.seconds / 3))
         window = None if options.seconds >= FULL_S else f"{math.ceil(window_s)}s"
         prometheus = stack.enter_context(LocalPrometheus(folder, target, options.scrape_s, window))
         load = stack.enter_context(Load(options.url, options.streams))

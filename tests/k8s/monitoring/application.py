@@ -10,6 +10,7 @@ import itertools
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
@@ -106,10 +107,11 @@ class Application:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = text().encode()
-                self.send_response(200 if self.path == "/metrics" else 404)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.end_headers()
-                self.wfile.write(body)
+                with suppress(ConnectionError):  # a scrape that took too long is given up
+                    self.send_response(200 if self.path == "/metrics" else 404)
+                    self.send_header("Content-Type", CONTENT_TYPE)
+                    self.end_headers()
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

@@ -18,7 +18,7 @@ from scripts.monitoring.rows import build_rows
 from tests.k8s.monitoring.application import Application
 from tests.k8s.monitoring.test_rules import tool
 
-QUICK = ("--seconds", "4", "--scrape-s", "0.4")
+QUICK = ("--seconds", "5", "--scrape-s", "1")
 
 
 def run(url: str, *more: str) -> int:
