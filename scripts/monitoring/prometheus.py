@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -23,16 +23,17 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from scripts.monitoring.rules import ROOT, write_rules
+from scripts.monitoring.rules import write_rules
+from specdist.bench.served import free_port
 
-UNPACKED = Path(".venv") / "observe" / "usr" / "bin"
+UNPACKED = Path(sys.prefix) / "observe" / "usr" / "bin"  # in the virtual environment
 RAY_TARGETS = Path("/tmp/ray/prom_metrics_service_discovery.json")  # where Ray writes its ports
 START_S = 30.0
 
 
 def find_tool(name: str) -> str | None:
     """The path of prometheus, promtool or amtool; None when it is not there."""
-    return shutil.which(name) or shutil.which(name, path=str(ROOT / UNPACKED))
+    return shutil.which(name) or shutil.which(name, path=str(UNPACKED))
 
 
 class Series(NamedTuple):
@@ -63,12 +64,10 @@ class LocalPrometheus:
         """
         program = find_tool("prometheus")
         if program is None:
-            raise PrometheusError(
-                "prometheus is neither on the PATH nor unpacked: see make observe"
-            )
+            raise PrometheusError("prometheus is absent: make observe-tools unpacks it")
         self._program = program
         self._folder = folder
-        self._port = _free_port()
+        self._port = free_port()
         self._child: subprocess.Popen[bytes] | None = None
         interval = f"{round(scrape_s * 1000)}ms"
         write_rules(folder / "rules", interval, window)
@@ -179,9 +178,3 @@ def configuration(target: str, interval: str, ray_targets: Path | None) -> dict[
 
 def _point(pair: list[Any]) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

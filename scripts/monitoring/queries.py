@@ -2,7 +2,8 @@
 
 Each function looks its metric up and raises KeyError for an unknown name and ValueError for
 a label that the metric does not have. Recorded series are those of the recording rules, Ray's
-those of ``RAY_SERIES``, which a test holds against the installed Ray. Used by ``panels``.
+those of ``RAY_SERIES``, which a test holds against the installed Ray. Used by ``rows``,
+``rows_speculation`` and ``rows_service``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The PrometheusRule objects are the one place where rules stand; Prometheus and promtool want
 what is under ``spec``. Run as a script it writes that, with promtool's tests beside it, into
-a folder. Used by ``names``, ``observe`` and the tests.
+a folder. Used by ``queries``, ``rows``, ``prometheus`` and the tests.
 """
 
 from __future__ import annotations
