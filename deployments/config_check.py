@@ -52,11 +52,15 @@ def _check_deployment(deployment: Mapping[str, Any], settings: AppConfig) -> Non
     _check_keys(deployment.get("ray_actor_options"), schema.RayActorOptionsSchema, name)
     autoscaling = deployment.get("autoscaling_config")
     _check_keys(autoscaling, serve_config.AutoscalingConfig, f"{name}.autoscaling_config")
-    user_config = deployment.get("user_config") or {}
-    _check_names(user_config, ("speculation",), f"{name}.user_config")
+    check_user_config(deployment.get("user_config") or {}, settings, f"{name}.user_config")
+
+
+def check_user_config(user_config: Mapping[str, Any], settings: AppConfig, where: str) -> None:
+    """Raise ConfigError for what a replica could not take over its settings."""
+    _check_names(user_config, ("speculation",), where)
     base = dataclasses.asdict(settings.speculation)
     changed = {**base, **(user_config.get("speculation") or {})}
-    from_mapping(SpeculationConfig, changed, f"{name}.user_config.speculation")
+    from_mapping(SpeculationConfig, changed, f"{where}.speculation")
 
 
 def _check_keys(values: Mapping[str, Any] | None, kind: Any, where: str) -> None:

@@ -16,13 +16,13 @@ from pydantic import BaseModel, ValidationError
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import ServeDeploySchema
 
-from specdist.config import AppConfig, SpeculationConfig, from_mapping
+from deployments.config_check import DEPLOYMENTS, check_user_config
+from specdist.config import AppConfig
 from specdist.errors import ConfigError
 from tests.k8s.gate.manifests import Manifests
 from tests.k8s.gate.problems import Problem
 
 SUBJECT = "RayService/specdist"
-DEPLOYMENTS = ("Router", "Draft", "Target")
 GRPC_SERVICE = "deployments.grpc_proxy.add_generation_service"
 
 
@@ -117,14 +117,10 @@ def check_settings(manifests: Manifests) -> list[Problem]:
         found.append(_problem("applications[specdist].args", error.message))
         config = AppConfig()
     for name, deployment in manifests.deployments.items():
-        values = dict(deployment.get("user_config") or {})
-        speculation = values.pop("speculation", {})
-        where = f"deployments[{name}].user_config"
-        found += [_problem(f"{where}.{key}", "is not a setting that can change") for key in values]
         try:
-            from_mapping(SpeculationConfig, speculation, "speculation")
+            check_user_config(deployment.get("user_config") or {}, config, f"{name}.user_config")
         except ConfigError as error:
-            found.append(_problem(where, error.message))
+            found.append(_problem(f"deployments[{name}].user_config", error.message))
         shutdown_s = deployment.get("graceful_shutdown_timeout_s", config.router.max_answer_s)
         if shutdown_s < config.router.max_answer_s:
             message = f"cuts answers of up to {config.router.max_answer_s:g} s, got {shutdown_s} s"
