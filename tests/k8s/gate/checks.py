@@ -13,8 +13,7 @@ from tests.k8s.gate import (
     security,
     serve,
 )
-from tests.k8s.gate.manifests import Manifests
-from tests.k8s.gate.problems import Check, Problem
+from tests.k8s.gate.problems import Check
 
 CHECKS: dict[str, Check] = {
     "core objects": schemas.check_core_objects,
@@ -52,9 +51,3 @@ CHECKS: dict[str, Check] = {
     "GPU nodes": nodes.check_gpu_nodes,
     "node pools": nodes.check_node_pools,
 }
-
-
-def find_problems(manifests: Manifests, checks: dict[str, Check]) -> dict[str, list[Problem]]:
-    """What each check finds; checks that find nothing are left out."""
-    results = {name: check(manifests) for name, check in checks.items()}
-    return {name: problems for name, problems in results.items() if problems}

@@ -1,4 +1,4 @@
-"""What must hold for docker/Dockerfile, read as text: there is no engine to build it with.
+"""What must hold for docker/Dockerfile, read as text: no container engine is needed.
 
 Knows the few instructions that matter here. hadolint looks at style and common mistakes
 beside it.

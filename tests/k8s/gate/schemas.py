@@ -46,13 +46,9 @@ def check_core_objects(manifests: Manifests) -> list[Problem]:
     return found
 
 
+@cache
 def rayservice_schema(crd_file: Path) -> dict[str, Any]:
     """The schema of ray.io/v1 in KubeRay's CRD, made strict."""
-    return _strict_schema(crd_file)
-
-
-@cache
-def _strict_schema(crd_file: Path) -> dict[str, Any]:
     crd = yaml.load(crd_file.read_text(), yaml.CSafeLoader)
     (version,) = (v for v in crd["spec"]["versions"] if v["name"] == "v1")
     schema: dict[str, Any] = _tighten(version["schema"]["openAPIV3Schema"])
