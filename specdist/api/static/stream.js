@@ -2,12 +2,7 @@
 // Knows nothing of the page. Used by run.js.
 
 /** What the service refused, or what broke an answer: the message is for people. */
-export class ServiceError extends Error {
-  constructor(message, param) {
-    super(message);
-    this.param = param;
-  }
-}
+export class ServiceError extends Error {}
 
 /** Yields the chunks of one answer; throws ServiceError, or AbortError when stopped. */
 export async function* streamChat(body, signal) {
@@ -20,7 +15,7 @@ export async function* streamChat(body, signal) {
       continue;
     }
     const chunk = JSON.parse(data);
-    if (chunk.error) throw new ServiceError(chunk.error.message, chunk.error.param);
+    if (chunk.error) throw new ServiceError(chunk.error.message);
     yield chunk;
   }
   if (!isDone) throw new ServiceError("the connection ended before the answer did");
@@ -42,8 +37,7 @@ async function post(body, signal) {
 async function refusal(reply) {
   const text = await reply.text();
   try {
-    const { message, param } = JSON.parse(text).error;
-    return new ServiceError(message, param);
+    return new ServiceError(JSON.parse(text).error.message);
   } catch {
     return new ServiceError(`the service answered ${reply.status} ${reply.statusText}`);
   }
