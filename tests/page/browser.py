@@ -94,7 +94,7 @@ def wait_for(what: str, holds: Callable[[], T], limit_s: float = PATIENCE_S) -> 
 def axe_source() -> str:
     """The accessibility checker axe-core, as it comes in a Python package."""
     spec = find_spec("axe_playwright_python")
-    assert spec is not None, "`make browser` installs axe-playwright-python"
+    assert spec is not None, "`make test` installs axe-playwright-python"
     return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text()  # type: ignore[index]
 
 
