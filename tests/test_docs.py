@@ -19,7 +19,7 @@ OTHERS = {
     "proto/specdist.proto": "the public gRPC service",
     "k8s/": "the service on Kubernetes with KubeRay: kustomize base, components, overlays, runbook",
     "docker/": "the image of head and workers",
-    "scripts/": "makers of the overlays' Serve configs, of rules and dashboard; a pinned kubectl",
+    "scripts/": "Serve configs of the overlays, dashboard and make observe; a pinned kubectl",
     "models/": "the shipped draft and its model card",
     "benchmarks/": "measuring scripts and recorded results",
     "docs/": "architecture, terms, how to add things, decisions",
