@@ -51,7 +51,7 @@ proto: $(VENV)/.installed-dev  ## generate the gRPC code anew
 	$(PY) -m grpc_tools.protoc -Ispecdist/api/generated=proto --python_out=. --grpc_python_out=. proto/specdist.proto
 
 clean:  ## caches and build outputs; the virtual environment and the models stay
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis; find specdist deployments tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis; find specdist deployments scripts tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp is written when its step is complete: a broken step is done again, a complete one is not.
 $(VENV)/.made:
