@@ -7,7 +7,6 @@ leaves one from which training goes on to the same weights. Called by ``train``.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from specdist.distill.files import written_whole
 from specdist.errors import ConfigError
 
 CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
@@ -25,14 +25,10 @@ Named = list[tuple[str, torch.nn.Parameter]]
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write a file beside its place and rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
+    """The tensors with a note as a file."""
     ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_file(ready, partial, metadata={"specdist": json.dumps(about, sort_keys=True)})
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    with written_whole(path) as partial:
+        save_file(ready, partial, metadata={"specdist": json.dumps(about, sort_keys=True)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

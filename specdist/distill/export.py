@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from specdist.distill.files import write_text
+from specdist.distill.files import write_text, written_whole
 from specdist.distill.student import Student
 from specdist.engine.loader import OUTPUT_IDS, load_model
 from specdist.errors import ConfigError
@@ -60,10 +60,9 @@ def _write_weights(student: Student, folder: Path, with_embeddings: bool) -> Non
         del tensors[EMBEDDINGS]
     if student.output_token_ids is not None:
         tensors[OUTPUT_IDS] = student.output_token_ids.cpu()
-    partial = folder / f"{WEIGHTS}.partial"
-    save_file(tensors, partial, metadata={"format": "pt"})
-    partial.chmod(0o644)  # safetensors writes 0600
-    partial.replace(folder / WEIGHTS)
+    with written_whole(folder / WEIGHTS) as partial:
+        save_file(tensors, partial, metadata={"format": "pt"})
+        partial.chmod(0o644)  # safetensors writes 0600
 
 
 def _write_config(student: Student, folder: Path, note: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Small files of a run, written whole or not at all: JSON, text, and the hash of a model.
 
-A kill at any moment leaves the old file or the new one. Knows nothing of what is in them.
-Used all over ``specdist.distill``.
+A kill at any moment, or a power failure, leaves the old file or the new one. Knows nothing
+of what is in them. Used all over ``specdist.distill``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,21 @@ from specdist.models.checkpoint import weight_files
 SAMPLE_BYTES = 1 << 20
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file beside its place and rename it."""
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Where to write a file, beside its place; it is renamed when all of it is on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
+    yield partial
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
     os.replace(partial, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The text as a file."""
+    with written_whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -10,7 +10,6 @@ Knows no model. Written by ``answers`` and ``teacher``, read by ``teacher``.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from specdist.distill.files import written_whole
 from specdist.distill.shards import Example
 
 OPEN_FILES = 256
@@ -56,16 +56,14 @@ class HiddenCache:
         """Keep the states of a shard; False when the budget does not allow it."""
         if not states or not all(bool(torch.isfinite(s).all()) for s in states):
             return False  # beyond float16's range: the teacher computes them again
-        path = self.path(shard)
         if not self.has_room(shard, sum(s.numel() for s in states)):
             return False
         tensors = {
             "states": torch.cat(list(states)),
             "rows": torch.tensor([len(s) for s in states], dtype=torch.int32),
         }
-        partial = path.with_suffix(".partial")
-        save_file(tensors, partial, metadata={"tokens": _digest(examples)})
-        os.replace(partial, path)
+        with written_whole(self.path(shard)) as partial:
+            save_file(tensors, partial, metadata={"tokens": _digest(examples)})
         self._slices.pop(shard, None)
         return self.has(shard, examples)
 

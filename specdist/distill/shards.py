@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from specdist.distill.files import written_whole
 from specdist.errors import ConfigError
 
 FORMAT = "specdist-answers-1"
@@ -75,12 +75,10 @@ def write_shard(
         "groups": np.array([e.group for e in examples], np.int64),
         "seeds": np.array([e.seed for e in examples], np.int64),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
     # One entry: the format keeps several in no order, and equal shards must be equal files.
     text = json.dumps({"format": FORMAT, "kinds": kinds, **about}, sort_keys=True)
-    save_file(arrays, partial, metadata={METADATA: text})
-    os.replace(partial, path)
+    with written_whole(path) as partial:
+        save_file(arrays, partial, metadata={METADATA: text})
 
 
 def read_shard(path: Path, settings_digest: str | None = None) -> list[Example]:
