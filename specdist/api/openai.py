@@ -33,7 +33,7 @@ from specdist.errors import InvalidRequestError, ModelNotFoundError, Unavailable
 
 MAX_BODY_BYTES = 64 << 20
 THREAD_FROM_BYTES = 16 << 10  # larger bodies are tokenized off the event loop
-STRUCTURE = (b'"response_format"', b'"structured_outputs"')  # compiled off the event loop
+STRUCTURE = {"response_format", "structured_outputs"}  # compiled off the event loop
 CLIENT_CLOSED = 499  # nobody reads it; it stands in access logs
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -169,11 +169,12 @@ class _Routes:
         return EventStream(_events(asked, answer, first, deltas), headers)
 
     async def _parse(self, raw: bytes, request_id: str | None, read: Reader) -> OpenAIRequest:
-        def parse() -> OpenAIRequest:
-            return read(self._card, _load(raw), request_id)
-
-        takes_long = len(raw) >= THREAD_FROM_BYTES or any(name in raw for name in STRUCTURE)
-        return await asyncio.to_thread(parse) if takes_long else parse()
+        if len(raw) >= THREAD_FROM_BYTES:
+            return await asyncio.to_thread(lambda: read(self._card, _load(raw), request_id))
+        body = _load(raw)  # JSON may spell a name in many ways: only then is it known
+        if isinstance(body, dict) and not STRUCTURE.isdisjoint(body):
+            return await asyncio.to_thread(read, self._card, body, request_id)
+        return read(self._card, body, request_id)
 
 
 async def _gather(

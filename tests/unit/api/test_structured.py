@@ -209,16 +209,19 @@ async def test_openais_own_client(card: ModelCard) -> None:
     assert json.loads(asked.text)["required"] == ["a"]
 
 
+@pytest.mark.parametrize("name", [OUTPUTS, "structured\\u005foutputs"])
 async def test_compiling_does_not_stop_the_others(
-    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    """However JSON spells the name."""
+
     def slow(self: Grammars, spec: StructuredOutput) -> None:
         time.sleep(0.3)
 
     monkeypatch.setattr(Grammars, "check", slow)
     async with http_server(ScriptedBackend([5, EOS]), card) as url, httpx.AsyncClient() as client:
-        body = {"prompt": "ha", OUTPUTS: {"regex": "a"}}
-        work = asyncio.create_task(client.post(f"{url}/v1/completions", json=body))
+        body = f'{{"prompt": "ha", "{name}": {{"regex": "a"}}}}'
+        work = asyncio.create_task(client.post(f"{url}/v1/completions", content=body))
         ticks = 0
         while not work.done():
             await asyncio.sleep(0.01)
