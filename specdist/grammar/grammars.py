@@ -89,6 +89,8 @@ class Grammars:
     def _compiled(self, spec: StructuredOutput) -> llguidance.LLMatcher:
         self.prepare()
         found = _within(COMPILE_TIMEOUT_S, lambda: self._compile(spec))
+        if found is None:  # not remembered: a machine that was busy for once may be the reason
+            raise GrammarError(f"it takes longer than {COMPILE_TIMEOUT_S:g} s to compile")
         refusal = str(found) if isinstance(found, GrammarError) else None
         with self._lock:
             self._refusals[spec] = refusal
@@ -148,8 +150,8 @@ def _reason(message: str) -> str:
 
 def _within(
     seconds: float, compile_it: Callable[[], llguidance.LLMatcher]
-) -> llguidance.LLMatcher | GrammarError:
-    """Compile in a thread of its own and wait no longer than that for it.
+) -> llguidance.LLMatcher | GrammarError | None:
+    """Compile in a thread of its own and wait no longer than that for it; None: it goes on.
 
     The limits on specs keep this from happening; what went on all the same would end by the
     library's own limits, in a thread that nobody waits for.
@@ -167,6 +169,4 @@ def _within(
     thread = threading.Thread(target=run, name="grammar", daemon=True)
     thread.start()
     thread.join(seconds)
-    if not results:
-        return GrammarError(f"it takes longer than {seconds:g} s to compile")
-    return results[0]
+    return results[0] if results else None
