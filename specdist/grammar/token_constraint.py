@@ -75,6 +75,8 @@ class TokenConstraint:
         """Read exactly ``path`` behind the committed tokens; False if it is not admitted."""
         if self._fault or not self._eos_token_ids.isdisjoint(path):
             return False  # nothing comes behind the end, and the end is never read
+        if not all(0 <= token < self._vocab_size for token in path):
+            return False  # the library would take it for a fault of its own, for good
         shared = 0
         for mine, wanted in zip(self._path, path, strict=False):
             if mine != wanted:

@@ -100,6 +100,7 @@ def test_paths_that_are_not_admitted(grammars: Grammars, tokenizer: Tokenizer) -
     one = choice(grammars, "yes")
     assert one.allowed(no) is None
     assert one.allowed([*yes, *no]) is None
+    assert [one.allowed([token]) for token in (-1, 49_152, 10**6)] == [None] * 3
     assert ids(one.allowed(yes)) == [EOS]  # a refused path leaves no trace
     assert num_admitted(one, [*yes, EOS, EOS, *no]) == len(yes) + 2
     assert num_admitted(one, [10**6]) == 0
