@@ -17,7 +17,7 @@ import typer
 from specdist.cli.options import AsJson
 from specdist.cli.output import print_json
 from specdist.cli.work_bar import work_bar
-from specdist.distill.settings import DistillSettings
+from specdist.distill.settings import DistillSettings, flag_of, shown_default
 from specdist.errors import ConfigError
 
 EXAMPLE = "Example: specdist distill --target demo --out my-draft --num-tokens 500000"
@@ -65,21 +65,18 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def _parameter(entry: dataclasses.Field[Any]) -> inspect.Parameter:
     """One field of the settings as an option that may be left out."""
-    flag = entry.metadata.get("flag") or f"--{entry.name.replace('_', '-')}"
+    flag = flag_of(entry)
     kinds = {"bool": bool, "int": int, "float": float, "tuple[str": list[str]}
     kind: Any = next((k for name, k in kinds.items() if str(entry.type).startswith(name)), str)
     if kind is bool:
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
-    default = "" if entry.default in (None, (), "", False) else f" [{_shown(entry.default)}]"
-    option = typer.Option(flag, help=entry.metadata["help"] + default, show_default=False)
+    default = shown_default(entry)
+    text = entry.metadata["help"] + (f" [{default}]" if default else "")
+    option = typer.Option(flag, help=text, show_default=False)
     annotation = Annotated[kind | None, option]
     return inspect.Parameter(
         entry.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
-
-
-def _shown(value: Any) -> str:
-    return ",".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
 
 
 def command() -> Callable[..., None]:

@@ -38,6 +38,19 @@ def _option(default: Any, text: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": text, **more})
 
 
+def flag_of(entry: dataclasses.Field[Any]) -> str:
+    """The option of one field."""
+    return entry.metadata.get("flag") or f"--{entry.name.replace('_', '-')}"
+
+
+def shown_default(entry: dataclasses.Field[Any]) -> str:
+    """The value of an option that is left out, as it would be given; "" when it has none."""
+    value = entry.default
+    if value is None or isinstance(value, bool):
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 @dataclass(frozen=True)
 class DistillSettings:
     """See the help text of each field."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from specdist.cli import main as command_line
-from specdist.distill.settings import DistillSettings
+from specdist.distill.settings import DistillSettings, flag_of, shown_default
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "distill.md"
@@ -32,11 +32,9 @@ def option_rows() -> str:
     """The table of options, from the settings themselves."""
     rows = []
     for entry in dataclasses.fields(DistillSettings):
-        flag = entry.metadata.get("flag") or f"--{entry.name.replace('_', '-')}"
-        value = entry.default
-        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        default = "" if value in (None, (), "", False) else f"`{shown}`"
-        rows.append(f"| `{flag}` | {default} | {entry.metadata['help']} |\n")
+        default = shown_default(entry)
+        shown = f"`{default}`" if default else ""
+        rows.append(f"| `{flag_of(entry)}` | {shown} | {entry.metadata['help']} |\n")
     return "".join(rows)
 
 
