@@ -22,7 +22,7 @@ from specdist.models.resolve import resolve_model
 if TYPE_CHECKING:
     from specdist.distill.training import Training
 
-DATA_SETTINGS = "settings.json"
+DATA_SETTINGS, TIMES = "settings.json", "times.json"
 PAUSED = "paused: run the same command again to go on"
 
 
@@ -111,9 +111,9 @@ class Pipeline:
     def make_export(self) -> dict[str, Any]:
         """Phase 4: the draft, its card, the report and the provenance."""
         from specdist.distill.export import export_draft, export_slim
-        from specdist.distill.record import PROVENANCE, model_card
+        from specdist.distill.model_card import model_card
         from specdist.distill.report import html_report
-        from specdist.distill.run_record import describe_run
+        from specdist.distill.run_record import PROVENANCE, describe_run
 
         out, trained = self.settings.out_folder, self.training.best()
         report = export_draft(trained.student, self.target_folder, out / "draft")
@@ -136,7 +136,14 @@ class Pipeline:
         record: dict[str, Any] = read_json_file(self.settings.data_folder / MANIFEST)
         return record
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long each phase has taken so far, all calls together."""
+        path = self.settings.out_folder / TIMES
+        times: dict[str, float] = read_json_file(path) if path.is_file() else {}
+        return times
+
     def _note_seconds(self, phase: str, seconds: float) -> None:
-        path = self.settings.out_folder / "times.json"
-        times = read_json_file(path) if path.is_file() else {}
-        write_json(path, {**times, phase: round(times.get(phase, 0.0) + seconds, 1)})
+        times = self.seconds
+        times[phase] = round(times.get(phase, 0.0) + seconds, 1)
+        write_json(self.settings.out_folder / TIMES, times)

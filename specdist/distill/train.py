@@ -7,7 +7,6 @@ the answers came from. Called by ``training``.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ from specdist.distill.checkpoints import (
     save_training,
 )
 from specdist.distill.dataset import Dataset, Item
-from specdist.distill.files import write_rows
+from specdist.distill.files import read_rows, write_rows
 from specdist.distill.losses import loss_rows
 from specdist.distill.on_policy import extend
 from specdist.distill.progress import Progress
@@ -189,7 +188,6 @@ class Trainer:
     def _evaluate(self, progress: Progress) -> None:
         with self._autocast:
             figures = evaluate(self.student, self.teacher, self._held_out, self.settings.loss)
-        self.student.train()
         self.log.append({"step": self.step, "tokens": self.num_tokens, "figures": figures})
         note = f"step {self.step}: {describe(figures['all'])}"
         progress(self._phase, self.step, self.num_steps, "steps", note)
@@ -222,7 +220,5 @@ class Trainer:
             return False
         self.step, self.num_tokens = about["step"], about["tokens"]
         self.best_loss = about["best_loss"]
-        lines = (self._folder / LOG).read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
-        self.log = [row for row in rows if row["step"] <= self.step]
+        self.log = [r for r in read_rows(self._folder / LOG) if r["step"] <= self.step]
         return True

@@ -6,14 +6,12 @@ list of shards, the outputs. Called by ``pipeline``; the training itself is in `
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from specdist.api.tokenizer import Tokenizer
@@ -187,24 +185,3 @@ def num_parameters(student: Student) -> dict[str, int]:
         "trained": sum(p.numel() for _, p in student.trained()),
         "per_token": total - looked_up,
     }
-
-
-def settings_for_record(settings: DistillSettings) -> dict[str, Any]:
-    """All settings as plain data."""
-    values = dataclasses.asdict(settings)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the result depends on."""
-    import platform
-
-    import numpy
-    import safetensors
-    import tokenizers
-    import transformers
-
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    for module in (transformers, tokenizers, safetensors, numpy):
-        found[module.__name__] = module.__version__
-    return found

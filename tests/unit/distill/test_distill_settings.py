@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from typing import Any
 
 import pytest
 
-from specdist.distill.settings import DistillSettings, check_same
+from specdist.distill.run_record import command_line
+from specdist.distill.settings import DistillSettings, check_same, flag_of, shown_default
 from specdist.errors import ConfigError
 
 BOTH = {"target": "t", "out": "o"}
@@ -60,3 +63,28 @@ def test_the_differing_field_is_named() -> None:
     with pytest.raises(ConfigError, match="x was made with seed 1, now it is 2; do y"):
         check_same({"a": 1, "seed": 1}, {"a": 1, "seed": 2}, "x", "do y")
     check_same({"a": [1]}, {"a": [1]}, "x", "y")
+
+
+def test_options_and_their_defaults_as_they_are_shown() -> None:
+    fields = {entry.name: entry for entry in dataclasses.fields(DistillSettings)}
+    assert [flag_of(fields[n]) for n in ("num_tokens", "start_from")] == ["--num-tokens", "--from"]
+    wanted = {
+        "seed": "0",
+        "on_policy_share": "0.0",
+        "temperatures": "0.5,1.0",
+        "loss": "forward_kl",
+    }
+    wanted |= {"out": "", "layers": "", "prompts": "", "slim": ""}
+    assert {name: shown_default(fields[name]) for name in wanted} == wanted
+
+
+def test_the_command_of_a_run_repeats_it() -> None:
+    settings = DistillSettings(
+        **{"target": "my models/t", "out": "o", "seed": 7, "slim": True, "only": "train"},
+        **{"prompts": ("a b.txt=2", "c.txt"), "layers": (0, 3), "start_from": None},
+    )
+    command = command_line(settings)
+    assert shlex.split(command) == [
+        *("specdist", "distill", "--target", "my models/t", "--out", "o", "--seed", "7"),
+        *("--prompts", "a b.txt=2", "--prompts", "c.txt", "--layers", "0,3", "--slim"),
+    ]

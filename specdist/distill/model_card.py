@@ -1,53 +1,24 @@
-"""What a run was: OUT/provenance.json, and the draft's model card made from it.
+"""The draft's model card, made from the record of its run.
 
-Everything needed to judge the draft or to make it again: command, versions, hashes of data
-and weights, settings, figures, times. Called by ``pipeline``.
+What a user of the draft must know to judge it. Reads plain records; knows no model. Called
+by ``pipeline``.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from specdist.distill.agreement import CHAINS, DEPTHS, TOP_SIZES, Figures, kinds_of
-from specdist.distill.settings import DistillSettings
-from specdist.models.cache import file_sha256
 
-PROVENANCE = "provenance.json"
-NOT_OPTIONS = {"dry_run", "only"}
 LIMITS = (
     "It imitates this target on prompts like those above; elsewhere fewer of its tokens are "
     "accepted. Answers stay exact: the target decides. The figures compare laws on the target's "
     "own answers; speed was not measured, see `specdist eval-draft`. Tokens outside of its outputs "
     "it never proposes: the column covered bounds what it can reach."
 )
-
-
-def command_line(settings: DistillSettings) -> str:
-    """The command that repeats the run: every option that is not the default."""
-    parts = ["specdist distill"]
-    for entry in dataclasses.fields(settings):
-        value = getattr(settings, entry.name)
-        if value == entry.default or entry.name in NOT_OPTIONS:
-            continue
-        flag = entry.metadata.get("flag") or f"--{entry.name.replace('_', '-')}"
-        if value is True:
-            parts.append(flag)
-        elif isinstance(value, tuple) and value and isinstance(value[0], str):
-            parts += [f"{flag} {v}" for v in value]
-        else:
-            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            parts.append(f"{flag} {shown}")
-    return " ".join(parts)
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every weights file of a folder."""
-    return {p.name: file_sha256(p) for p in sorted(folder.glob("*.safetensors"))}
 
 
 def model_card(provenance: Mapping[str, Any], figures: Mapping[str, Figures]) -> str:
@@ -167,10 +138,3 @@ def _data_curve(points: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{f['top1']:.3f} | {f['overlap1']:.3f} |"
         )
     return ["Short trainings on parts of the data, equally many steps each:", "\n".join(table)]
-
-
-def read_log(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(loss rows, evaluation rows) of a training's log."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    rows = [json.loads(line) for line in lines]
-    return [r for r in rows if "loss" in r], [r for r in rows if "figures" in r]
