@@ -29,11 +29,6 @@ class Batch:
     columns: Tensor  # int64 [positions]
     states: Tensor  # [positions, width]: the target's states there
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the batch without padding is not known here; with padding, these."""
-        return self.inputs.numel()
-
 
 def epoch_batches(
     items: Sequence[Item], batch_tokens: int, seed: int, epoch: int

@@ -16,12 +16,13 @@ import torch
 from specdist.distill.answering import Ask
 from specdist.distill.hidden_cache import HiddenCache
 from specdist.distill.losses import loss_rows
+from specdist.distill.output_vocab import num_outputs
 from specdist.distill.pool import count_sources
 from specdist.distill.settings import DistillSettings
 from specdist.distill.student import Student, build_student
 from specdist.distill.target_engine import open_target
 from specdist.distill.teacher import Teacher
-from specdist.distill.training import DEFAULT_OUTPUTS, SMALL_VOCAB, num_parameters
+from specdist.distill.training import num_parameters
 from specdist.engine.dtypes import resolve_dtype
 
 PROMPT_LEN = 64
@@ -63,10 +64,9 @@ def estimate(settings: DistillSettings, target_folder: Path) -> dict[str, Any]:
 
 def _some_outputs(settings: DistillSettings, teacher: Teacher) -> torch.Tensor | None:
     """As many outputs as the settings ask for; which ones, only the answers can tell."""
-    vocab, rows = settings.output_vocab, teacher.config.vocab_size
-    if vocab == "all" or (vocab == "auto" and rows <= SMALL_VOCAB):
-        return None
-    return torch.arange(min(rows, DEFAULT_OUTPUTS if vocab == "auto" else int(vocab)))
+    rows = teacher.config.vocab_size
+    size = num_outputs(settings.output_vocab, rows)
+    return None if size is None else torch.arange(min(rows, size))
 
 
 def _answer_rate(settings: DistillSettings, target_folder: Path) -> float:

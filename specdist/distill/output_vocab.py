@@ -2,7 +2,7 @@
 
 Expected, not counted: the target's law is summed over positions of its training answers,
 which is smoother in the tail than the tokens that were drawn. End tokens and the special
-tokens in use are always among them. Called by ``pipeline``.
+tokens in use are always among them. Called by ``training`` and ``estimate``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,18 @@ from specdist.distill.dataset import Dataset
 from specdist.distill.teacher import Teacher
 from specdist.errors import ConfigError
 
+SMALL_VOCAB = 16_384  # up to here all tokens are outputs unless a number is asked for
+DEFAULT_OUTPUTS = 8192
 MOST_POSITIONS = 20_000
 BATCH_ANSWERS = 32
 SPECIAL_SHARE = 4  # special tokens may take one of so many places
+
+
+def num_outputs(output_vocab: str, vocab_size: int) -> int | None:
+    """How many outputs the setting asks for of a target of this size; None: all tokens."""
+    if output_vocab == "auto":
+        return None if vocab_size <= SMALL_VOCAB else DEFAULT_OUTPUTS
+    return None if output_vocab == "all" else int(output_vocab)
 
 
 def choose_outputs(

@@ -21,7 +21,7 @@ from specdist.distill.checkpoints import BEST, load_parameters, load_tensors, sa
 from specdist.distill.dataset import Dataset, load_dataset, snapshot, subset
 from specdist.distill.files import model_digest, read_json_file, write_json
 from specdist.distill.hidden_cache import HiddenCache
-from specdist.distill.output_vocab import choose_outputs
+from specdist.distill.output_vocab import choose_outputs, num_outputs
 from specdist.distill.progress import Progress
 from specdist.distill.settings import TRAIN_FIELDS, DistillSettings, check_same
 from specdist.distill.student import Student, build_student
@@ -32,8 +32,6 @@ from specdist.models.pair import check_pair
 from specdist.models.resolve import resolve_model
 
 SETTINGS, OUTPUTS, CURVE = "settings.json", "outputs.safetensors", "curve.json"
-SMALL_VOCAB = 16_384  # up to here all tokens are outputs unless a number is asked for
-DEFAULT_OUTPUTS = 8192
 CURVE_SHARES = (0.25, 0.5, 1.0)
 CURVE_STEPS = 4  # each point of the data curve takes one of so many parts of the steps
 
@@ -89,15 +87,14 @@ class Training:
     @cached_property
     def output_token_ids(self) -> Tensor | None:
         """The outputs, chosen once; None: all tokens."""
-        vocab, rows = self.settings.output_vocab, self.teacher.config.vocab_size
-        if vocab == "all" or (vocab == "auto" and rows <= SMALL_VOCAB):
+        size = num_outputs(self.settings.output_vocab, self.teacher.config.vocab_size)
+        if size is None:
             return None
         path = self.folder / OUTPUTS
         if not path.is_file():
             report = check_pair(self.target_folder, self.target_folder)
             tokenizer = Tokenizer.load(self.target_folder)
             special = tokenizer.special_ids | tokenizer.eos_token_ids
-            size = DEFAULT_OUTPUTS if vocab == "auto" else int(vocab)
             ids = choose_outputs(size, self.dataset, self.teacher, report.vocab_size, special)
             save_tensors(path, {"output_token_ids": ids}, {})
         return load_tensors(path)[0]["output_token_ids"]

@@ -8,7 +8,7 @@ import torch
 
 from specdist.distill.agreement import CHAINS, DEPTHS, chain_sums
 from specdist.distill.losses import loss_rows
-from specdist.distill.output_vocab import most_frequent
+from specdist.distill.output_vocab import most_frequent, num_outputs
 from specdist.distill.settings import DistillSettings
 from specdist.distill.train import learning_rate
 from specdist.errors import ConfigError
@@ -65,6 +65,19 @@ def test_chains_are_those_of_decoding() -> None:
         for depth in DEPTHS:
             runs = [accepted[i : i + depth] for i in range(len(accepted) - depth + 1)]
             assert row[f"depth{depth}"] == sum(run.all() for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("asked", "vocab_size", "number"),
+    [
+        ("auto", 16_384, None),
+        ("auto", 16_385, 8192),
+        ("all", 50_000, None),
+        ("512", 1000, 512),
+    ],
+)
+def test_how_many_outputs_are_asked_for(asked: str, vocab_size: int, number: int | None) -> None:
+    assert num_outputs(asked, vocab_size) == number
 
 
 def test_outputs_are_sorted_unique_and_hold_the_forced_ones() -> None:
