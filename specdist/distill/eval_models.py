@@ -1,6 +1,6 @@
 """The models of an evaluation: found and checked before anything is loaded, then as engines.
 
-Called by ``eval_draft``.
+Called by ``eval_draft``, ``eval_runs`` and ``benchmarks/offline_vs_served.py``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
 
 from specdist.config import EngineConfig
 from specdist.distill.eval_acceptance import ObservedEngine
@@ -50,13 +52,13 @@ def load_engine(
     """The model with room for ``num_kv_tokens``; ids that a draft must not propose are masked."""
     config = settings.engine
     loaded = load_model(model.folder, config.device, config.dtype, config.num_threads)
-    config = _with_room(config, num_kv_tokens * loaded.kv_shape.token_bytes, loaded)
+    config = _with_room(config, num_kv_tokens * loaded.kv_shape.token_bytes, loaded.device)
     masked = model.pair.masked_ids if is_draft else ()
     return ObservedEngine(loaded, config, model.pair.vocab_size, masked)
 
 
-def _with_room(config: EngineConfig, num_bytes: int, loaded: object) -> EngineConfig:
-    free = free_bytes(loaded.device)  # type: ignore[attr-defined]
+def _with_room(config: EngineConfig, num_bytes: int, device: torch.device) -> EngineConfig:
+    free = free_bytes(device)
     if num_bytes > MEMORY_SHARE * free:
         raise ConfigError(
             f"the KV cache for {config.max_num_sequences} answers at a time needs "

@@ -7,13 +7,13 @@ Made by ``eval_draft``, laid out by ``eval_tables``.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdist.distill import files
 from specdist.distill.eval_acceptance import Acceptance, Difference
 from specdist.distill.eval_agreement import Agreement
 
@@ -153,5 +153,4 @@ def count_errors(runs: Sequence[Run]) -> int:
 
 def write_json(report: EvalReport, path: Path) -> None:
     """The whole report."""
-    text = json.dumps(dataclasses.asdict(report), indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    files.write_json(path, dataclasses.asdict(report))
