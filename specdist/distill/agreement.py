@@ -15,7 +15,7 @@ one pass over the answer gives every chain exactly. ``depth[d]``: share of posit
 which at least d tokens are accepted; ``chain[k]``: mean acceptance length when the answer
 is decoded with chains of k tokens, the next token included.
 
-Called by ``train`` and ``pipeline``.
+Called by ``train`` and ``training``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a training stands, on disk: parameters, optimizer, step; safetensors, never pickle.
 
 A checkpoint replaces the one before it only when it is whole, so that a kill at any moment
-leaves one from which training goes on to the same weights. Called by ``train``.
+leaves one from which training goes on to the same weights. Called by ``train`` and ``training``.
 """
 
 from __future__ import annotations

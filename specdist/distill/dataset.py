@@ -3,7 +3,7 @@
 The list is written down when training begins, so that answers may still be generated
 beside it without changing what a resumed run sees. The split goes by the group of a prompt
 (its origin), so equal prompts, and prompts made from one another, fall on the same side.
-Knows no model. Called by ``pipeline``; read by ``train`` and ``agreement``.
+Knows no model. Called by ``training``; read by ``train`` and ``agreement``.
 """
 
 from __future__ import annotations

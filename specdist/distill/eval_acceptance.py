@@ -3,7 +3,7 @@
 One ``Tally`` for each category counts what verdicts say and what the draft's engine did for
 it. A session's first verdict ends its prefill and carries no candidates: neither it nor what
 the draft did before it is a decoding step. Also compares answers with plain decoding's, token
-by token. Knows no model's name. Called by ``eval_draft``.
+by token. Knows no model's name. Called by ``eval_runs``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ target's law at such a position, q the draft's:
   top_p; at temperature 0 the laws are one token each, so it equals ``hit[1]``;
 - ``covered``: the mass of p at temperature 1 inside the draft's output vocabulary.
 
-Knows no trees and no workers. Called by ``eval_draft``.
+Knows no trees and no workers. Called by ``eval_runs`` and ``eval_acceptance``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ is its model's forward passes by its own curve, and what ranking and looking up 
     hidden:   the draft has a device of its own and grows ahead: a step takes the longer of
               the two. An upper bound: it takes what is grown ahead to be always right
 
-Pure, but for ``measure_cost``. Called by ``eval_draft``.
+Pure, but for ``measure_cost``. Called by ``eval_acceptance``, ``eval_runs`` and ``eval_draft``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """``specdist eval-draft``: how good are these drafts for this target, and what would each gain?
 
 Checks everything first, loads the target once and the drafts one after the other, and puts
-what ``eval_runs`` measures into one report. Prints nothing. Called by the command line and
-by ``benchmarks/offline_vs_served.py``.
+what ``eval_runs`` measures into one report. Prints nothing. Called by the command line.
 """
 
 from __future__ import annotations

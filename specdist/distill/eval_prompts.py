@@ -3,7 +3,8 @@
 A line is a chat by its user turns (``{"turns": [...]}``), a chat by its messages
 (``{"messages": [...]}``) or a plain text (``{"prompt": "..."}``); its category is the field
 ``category``, else ``kind``, else "all". Knows no model: later turns of a chat need the
-target's answers, which are asked of a function. Called by ``eval_draft``.
+target's answers, which are asked of a function. Called by ``eval_draft``, ``eval_runs``, the
+command line and ``benchmarks/offline_vs_served.py``.
 """
 
 from __future__ import annotations
@@ -152,9 +153,9 @@ def fit(
     """Leave out what is too long for the target; ConfigError when nothing is left."""
     kept, skipped, longest = [], [], 0
     for conversation in conversations:
-        num_before = len(conversation.user_turns) - 1 if all_turns else 0
-        num_tokens = len(_encode(conversation, tokenizer, [""] * max(num_before, 0)))
-        num_tokens += max(num_before, 0) * (max_tokens + TURN_SLACK) + max_tokens
+        num_before = max(len(conversation.user_turns) - 1, 0) if all_turns else 0
+        num_tokens = len(_encode(conversation, tokenizer, [""] * num_before))
+        num_tokens += num_before * (max_tokens + TURN_SLACK) + max_tokens
         if num_tokens > context:
             skipped.append(conversation.name)
             continue

@@ -1,7 +1,8 @@
 """The measurements of an evaluation: a target with its prompts, and what drafts do for it.
 
 Answers the prompts plainly once for each temperature, then with every draft and shape, on the
-service's own workers. Puts nothing in words. Called by ``eval_draft``.
+service's own workers. Puts nothing in words. Called by ``eval_draft`` and by
+``benchmarks/offline_vs_served.py``.
 """
 
 from __future__ import annotations

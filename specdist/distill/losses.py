@@ -8,7 +8,7 @@ p is the target's law and q the student's, both over the student's outputs at te
 - ``mix``: forward KL at the begin, going over to total variation in the course of training,
   since the total variation teaches little while the two laws are far apart.
 
-Pure functions of logits. Called by ``train`` and ``agreement``.
+Pure functions of logits. Called by ``train``, ``agreement`` and ``estimate``.
 """
 
 from __future__ import annotations

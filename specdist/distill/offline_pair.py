@@ -3,7 +3,7 @@
 The messages are the ones that travel over Ray in the application; here they are handed over
 at once. Whoever steps the pair decides how often the draft steps between two target steps;
 the default is the deterministic schedule: until its trees are complete. Knows no text and no
-models' names. Called by ``eval_acceptance`` and by tests.
+models' names. Called by ``eval_acceptance``, ``eval_runs`` and tests.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Three beginnings: layers of the target, a smaller fresh model of the same family, or a
 checkpoint. Works with any decoder family whose layers stand in one list. Knows no data.
-Called by ``pipeline``; trained by ``train``, written by ``export``.
+Called by ``training`` and ``estimate``; trained by ``train``, written by ``export``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The target as the answers phase drives it: tokenizer, engine and what names them.
 
 The engine's logits end where the target's vocabulary ends, as in the service. Called by
-``pipeline``; used by ``answers``.
+``pipeline`` and ``estimate``; used by ``answers``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Words from which prompts are put together: topics, questions, writing and code tasks.
 
-Plain constants, no logic and no imports. Read by ``prompts`` and ``follow_ups``.
+Plain constants, no logic and no imports. Read by ``prompts``, ``follow_ups`` and ``chat_opening``.
 """
 
 from __future__ import annotations
