@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from specdist.errors import SpecdistError
 
@@ -49,20 +56,22 @@ def print_error(error: SpecdistError, as_json: bool = False) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[ShowProgress]:
-    """A bar on stderr for long work; one line for each phase where there is no terminal."""
+def terminal_bar(*columns: ProgressColumn) -> Iterator[Progress | None]:
+    """Bars on stderr, with these columns behind each; None where there is no terminal."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' own bars would tear ours
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield ShowProgress(None)
+        yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[amount]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
+    named = (TextColumn("{task.description}"), BarColumn())
+    with Progress(*named, *columns, console=console) as bar:
+        yield bar
+
+
+@contextmanager
+def progress_bar() -> Iterator[ShowProgress]:
+    """A bar on stderr for long work; one line for each phase where there is no terminal."""
+    with terminal_bar(TextColumn("{task.fields[amount]}"), TimeRemainingColumn()) as bar:
         yield ShowProgress(bar)
 
 

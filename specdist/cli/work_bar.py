@@ -6,15 +6,15 @@ each phase, with every note, and otherwise every half minute. Used by ``specdist
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import Progress, TaskID, TextColumn
+
+from specdist.cli.output import terminal_bar
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -22,13 +22,7 @@ SECONDS_BETWEEN_LINES = 30.0
 @contextmanager
 def work_bar() -> Iterator[WorkBar]:
     """A bar for each phase."""
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' own bars would tear ours
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield WorkBar(None)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
-    with Progress(*columns, console=console) as bar:
+    with terminal_bar(TextColumn("{task.fields[state]}")) as bar:
         yield WorkBar(bar)
 
 

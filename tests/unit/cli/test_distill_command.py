@@ -107,6 +107,7 @@ def test_a_resumed_phase_counts_its_own_rate() -> None:
 
 def test_help_is_quick() -> None:
     """The settings, and so --help, load neither torch nor transformers."""
-    code = f"import sys, {distill.__name__}\nprint(*[n for n in ('torch',) if n in sys.modules])"
+    names = ("torch", "transformers")
+    code = f"import sys, {distill.__name__}\nprint(*[n for n in {names} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
