@@ -33,7 +33,11 @@ def note_use(session: DraftSession, verdict: Verdict) -> None:
     """Count offers that the target had and left alone: it does not speculate now.
 
     An offer without nodes (prompt lookup found nothing) is none that could have been used.
+    Drawn trees are verified whenever they are in time, and a late one is lost as a whole: a
+    pause, in which the target does not wait, would make the next one late too, for ever.
     """
+    if session.draws:
+        return
     was_empty = session.offered_score == 0.0
     if verdict.num_draft_tokens:
         session.num_unused = 0

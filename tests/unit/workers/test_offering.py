@@ -63,6 +63,14 @@ def test_offers_without_nodes_do_not(session: DraftSession) -> None:
     assert is_ready(session, None)
 
 
+def test_drawn_trees_are_late_never_left_alone(session: DraftSession) -> None:
+    session.rule = get_rule("rejection")
+    session.tree.add(-1, 9, 0.5)
+    for _ in range(3 * UNUSED_BEFORE_PAUSE):
+        step(session, 0)
+        assert not is_paused(session) and rest_notice(session) is None
+
+
 def test_the_target_hears_once_of_each_pause(session: DraftSession) -> None:
     session.tree.add(-1, 9, 0.5)
     notices = []
