@@ -36,7 +36,7 @@ class _Phase:
 
 
 class WorkBar:
-    """A ``specdist.distill.progress.Progress`` that draws."""
+    """A ``specdist.distill.progress.Progress`` that draws; downloads tell it bytes, no unit."""
 
     def __init__(self, bar: Progress | None) -> None:
         self._bar = bar
@@ -71,8 +71,8 @@ def describe(done: float, total: float, unit: str, gained: float, seconds: float
         return text
     rate = gained / seconds
     shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-    name = unit.split(" ")[0]
-    return f"{text}, {shown} {name}/s, {_duration((total - done) / rate)} left"
+    each = f"{shown} {unit.split(' ')[0]}".rstrip()
+    return f"{text}, {each}/s, {_duration((total - done) / rate)} left"
 
 
 def _duration(seconds: float) -> str:

@@ -32,7 +32,7 @@ class Pipeline:
     def __init__(self, settings: DistillSettings, progress: Progress = silent) -> None:
         self.settings = settings
         self.progress = progress
-        self.target_folder: Path = resolve_model(settings.target)
+        self.target_folder: Path = resolve_model(settings.target, progress)
 
     def run(self) -> dict[str, Any]:
         """Every phase, or the one that was asked for; returns where things are."""

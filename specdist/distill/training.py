@@ -60,7 +60,7 @@ class Training:
         """Refuse to go on with a training of other settings."""
         now = self.settings.part(TRAIN_FIELDS)
         if self.settings.start_from is not None:
-            now["start_from"] = model_digest(resolve_model(self.settings.start_from))
+            now["start_from"] = model_digest(resolve_model(self.settings.start_from, self.progress))
         path = self.folder / SETTINGS
         if path.is_file():
             advice = "use another --out (with --data for the same answers)"

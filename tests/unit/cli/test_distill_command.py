@@ -102,6 +102,7 @@ def test_a_resumed_phase_counts_its_own_rate() -> None:
     text = work_bar.describe(9000, 10_000, "tokens (x)", gained=10, seconds=20)
     assert text == "9,000/10,000 tokens (x), 0.5 tokens/s, 33 min left"
     assert work_bar.describe(0, 5, "files", 0, 1) == "0/5 files"
+    assert work_bar.describe(40, 90, "", 40, 2) == "40/90, 20/s, 2 s left"
     assert "27 h 46 min left" in work_bar.describe(0, 100_001, "t", 1, 1)
 
 
