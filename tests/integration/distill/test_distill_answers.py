@@ -55,9 +55,10 @@ def test_answers_do_not_depend_on_the_batch(target: Path, answered: Path, tmp_pa
     run(target, tmp_path, only="answers", batch_size=5, cache_bytes=0)
     names = [p.name for p in sorted(answered.glob("shard-*"))]
     assert len(names) >= 2
-    for name in names:  # how far the last shards got may differ
-        if (tmp_path / "data" / name).exists():
-            assert (tmp_path / "data" / name).read_bytes() == (answered / name).read_bytes()
+    common = [name for name in names if (tmp_path / "data" / name).exists()]
+    assert len(common) >= len(names) - 1  # how far the last shards got may differ
+    for name in common:
+        assert (tmp_path / "data" / name).read_bytes() == (answered / name).read_bytes()
     assert not list((tmp_path / "data").glob("hidden-*"))
 
 
