@@ -52,15 +52,25 @@ def _check_deployment(deployment: Mapping[str, Any], settings: AppConfig) -> Non
     _check_keys(deployment.get("ray_actor_options"), schema.RayActorOptionsSchema, name)
     autoscaling = deployment.get("autoscaling_config")
     _check_keys(autoscaling, serve_config.AutoscalingConfig, f"{name}.autoscaling_config")
-    check_user_config(deployment.get("user_config") or {}, settings, f"{name}.user_config")
+    check_user_config(deployment.get("user_config"), settings, f"{name}.user_config")
 
 
-def check_user_config(user_config: Mapping[str, Any], settings: AppConfig, where: str) -> None:
+def check_user_config(
+    user_config: Mapping[str, Any] | None, settings: AppConfig, where: str
+) -> None:
     """Raise ConfigError for what a replica could not take over its settings."""
+    user_config = _mapping(user_config, where)
     _check_names(user_config, ("speculation",), where)
-    base = dataclasses.asdict(settings.speculation)
-    changed = {**base, **(user_config.get("speculation") or {})}
-    from_mapping(SpeculationConfig, changed, f"{where}.speculation")
+    where = f"{where}.speculation"
+    changes = _mapping(user_config.get("speculation"), where)
+    from_mapping(SpeculationConfig, {**dataclasses.asdict(settings.speculation), **changes}, where)
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """The value, which may be absent."""
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must be a mapping, got {value!r}")
+    return value or {}
 
 
 def _check_keys(values: Mapping[str, Any] | None, kind: Any, where: str) -> None:

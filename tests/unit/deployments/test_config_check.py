@@ -47,6 +47,8 @@ DRAFT = (*APP, "deployments", 1)
         ((*DRAFT, "ray_actor_options", "num_gpu"), 1, "unknown key 'num_gpu' in Draft"),
         ((*DRAFT, "autoscaling_config"), {"min_replica": 1}, "Draft.autoscaling_config"),
         ((*DRAFT, "user_config"), {"speculaton": {}}, "unknown key 'speculaton' in Draft.user"),
+        ((*DRAFT, "user_config"), "off", "Draft.user_config must be a mapping, got 'off'"),
+        ((*DRAFT, "user_config", "speculation"), "off", "speculation must be a mapping, got 'off'"),
         ((*DRAFT, "user_config", "speculation", "mod"), "off", "user_config.speculation.mod"),
         ((*DRAFT, "user_config", "speculation", "mode"), "fast", "mode must be one of"),
     ],
