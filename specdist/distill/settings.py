@@ -31,6 +31,8 @@ TRAIN_FIELDS = (
     *("prompt_weight", "on_policy_share", "on_policy_start", "on_policy_tokens", "train_dtype"),
     *("batch_tokens", "grad_accumulation", "learning_rate", "warmup_steps", "weight_decay"),
     *("max_grad_norm", "num_steps", "epochs", "held_out"),
+    # the teacher decides the losses, the evaluations which step is kept as the best
+    *("teacher_dtype", "eval_steps", "eval_answers"),
 )
 
 
