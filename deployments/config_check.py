@@ -52,7 +52,10 @@ def _check_deployment(deployment: Mapping[str, Any], settings: AppConfig) -> Non
     _check_keys(deployment.get("ray_actor_options"), schema.RayActorOptionsSchema, name)
     autoscaling = deployment.get("autoscaling_config")
     _check_keys(autoscaling, serve_config.AutoscalingConfig, f"{name}.autoscaling_config")
-    check_user_config(deployment.get("user_config"), settings, f"{name}.user_config")
+    user_config = deployment.get("user_config")
+    if name == "Router" and user_config:
+        raise ConfigError(f"Router.user_config must be absent, got {user_config!r}")
+    check_user_config(user_config, settings, f"{name}.user_config")
 
 
 def check_user_config(

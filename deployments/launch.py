@@ -160,7 +160,8 @@ def main(arguments: list[str] | None = None) -> int:
     endpoints = read_endpoints(config)
     runs_apart = "RAY_ADDRESS" not in os.environ  # a cluster that is there may hold the ports
     if runs_apart and (taken := port_in_use(endpoints)):
-        parser.exit(1, f"error: {config_path}: {taken}\n")
+        hint = "choose another, or set RAY_ADDRESS=auto to serve on the cluster that has it"
+        parser.exit(1, f"error: {config_path}: {taken}; {hint}\n")
     child = start(config_path)
     forward_signals(child)
     is_ready = wait_until_ready(child, endpoints)

@@ -31,6 +31,7 @@ def test_the_shipped_config_is_right() -> None:
 
 
 APP = ("applications", 0)
+ROUTER = (*APP, "deployments", 0)
 DRAFT = (*APP, "deployments", 1)
 
 
@@ -42,6 +43,7 @@ DRAFT = (*APP, "deployments", 1)
         ((*APP, "arg"), {}, "unknown key 'arg' in application 'specdist'; did you mean 'args'?"),
         ((*APP, "args", "draft", "modell"), "x", "unknown setting 'draft.modell'"),
         ((*APP, "args", "draft", "model"), "/no/such", "unknown model '/no/such'"),
+        ((*ROUTER, "user_config"), {"speculation": {}}, "Router.user_config must be absent"),
         ((*DRAFT, "num_replica"), 2, "unknown key 'num_replica' in Draft"),
         ((*DRAFT, "name"), "Drafts", "one of Router, Draft, Target, got 'Drafts'"),
         ((*DRAFT, "ray_actor_options", "num_gpu"), 1, "unknown key 'num_gpu' in Draft"),
